@@ -1,0 +1,47 @@
+"""The one form in which every data set reaches the rest of the package."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Decoded images in canonical order: by label, then by the SHA-256 of each sample.
+
+    Legend: N samples, C channels, H x W pixels, K classes.
+
+    Attributes:
+        images_NCHW: uint8 pixels, possibly mapped from a file; never written to.
+        labels_N: int64 class indices in ``[0, K)``, ascending.
+        class_names: K names, by class index.
+        content_hash: SHA-256 (hex) over labels and samples in canonical order; the same for the
+            same images from any source.
+        name: Name of the data set, for people.
+    """
+
+    images_NCHW: Tensor
+    labels_N: Tensor
+    class_names: tuple[str, ...]
+    content_hash: str
+    name: str
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.labels_N)
+
+    @property
+    def num_classes(self) -> int:
+        """Return K."""
+        return len(self.class_names)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Return (C, H, W)."""
+        _, channels, height, width = self.images_NCHW.shape
+        return channels, height, width
+
+    def class_counts_K(self) -> Tensor:  # noqa: N802
+        """Return the number of samples of each class, int64 ``[K]``."""
+        return torch.bincount(self.labels_N, minlength=self.num_classes)
