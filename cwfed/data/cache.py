@@ -1,0 +1,283 @@
+"""Decoded data sets on disk: written once, mapped into memory from then on.
+
+An entry is a folder named by its key, with ``images.npy`` (uint8 ``[N, C, H, W]``), ``labels.npy``
+(int64 ``[N]``) and ``meta.json``. It appears by one rename, so it is there whole or not at all.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+
+from cwfed.data.decoding import Samples
+from cwfed.data.images import ImageData
+
+FORMAT_VERSION = 1
+SPOT_CHECKED = 64
+CHUNK = 1 << 20
+STALE_SECONDS = 24 * 3600
+
+log = logging.getLogger("cwfed")
+
+
+def user_cache_dir() -> Path:
+    """Return ``$XDG_CACHE_HOME/cwfed``, by default ``~/.cache/cwfed``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "cwfed"
+
+
+def resolve_cache_dir(cache_dir: Path | None) -> Path:
+    """Return the given folder, else ``$CWFED_CACHE``, else ``decoded`` in the user's cache."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    given = os.environ.get("CWFED_CACHE")
+    return Path(given).expanduser() if given else user_cache_dir() / "decoded"
+
+
+def cache_key(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
+    """Return the SHA-256 (hex) over everything the decoded pixels follow from.
+
+    Hashed are the cache format, the decoder's version, the settings, and each source file's name
+    (below the folder common to all) and content.
+
+    Args:
+        settings: What else shapes the result, as JSON values.
+        files: The source files.
+    """
+    root = os.path.commonpath([os.path.abspath(path.parent) for path in files])
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        digests = list(pool.map(_file_digest, files))
+    names = [Path(os.path.relpath(path, root)).as_posix() for path in files]
+    content = {
+        "format": FORMAT_VERSION,
+        "pillow": PIL.__version__,
+        "settings": dict(settings),
+        "files": sorted(zip(names, digests, strict=True)),
+    }
+    return hashlib.sha256(_canonical_json(content)).hexdigest()
+
+
+def read_entry(cache_dir: Path, key: str) -> ImageData | None:
+    """Map a cached data set, or return ``None`` if there is no whole and sound entry.
+
+    Args:
+        cache_dir: Folder of entries.
+        key: What `cache_key` returned.
+    """
+    entry = cache_dir / key
+    if not entry.is_dir():
+        return None
+    try:
+        return _open_entry(entry, key)
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        log.warning("%s: the cache entry is not usable (%s); decoding again", entry, error)
+        return None
+
+
+def write_entry(
+    cache_dir: Path, key: str, samples: Samples, *, class_names: Sequence[str], name: str
+) -> ImageData:
+    """Cache decoded samples in canonical order and return them mapped.
+
+    If the folder cannot be written, a warning says so and the samples are returned in memory.
+
+    Args:
+        cache_dir: Folder of entries, made if missing.
+        key: What `cache_key` returned.
+        samples: The decoded samples.
+        class_names: Names by class index.
+        name: Name of the data set.
+    """
+    order = samples.canonical_order()
+    temporary = cache_dir / f".writing-{uuid.uuid4().hex}"
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        _remove_stale(cache_dir)
+        temporary.mkdir()
+        _fill(temporary, key, samples, order, class_names, name)
+        data = _publish(temporary, cache_dir, key)
+    except OSError as error:
+        log.warning("%s: cannot write the cache (%s); going on without it", cache_dir, error)
+        return in_memory(samples, class_names=class_names, name=name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    log.info("%s: cached at %s", name, cache_dir / key)
+    return data
+
+
+def in_memory(samples: Samples, *, class_names: Sequence[str], name: str) -> ImageData:
+    """Return decoded samples in canonical order without a cache.
+
+    Args:
+        samples: The decoded samples.
+        class_names: Names by class index.
+        name: Name of the data set.
+    """
+    order = samples.canonical_order()
+    return ImageData(
+        images_NCHW=torch.from_numpy(samples.images_NCHW[order]),
+        labels_N=torch.from_numpy(samples.labels_N[order]),
+        class_names=tuple(class_names),
+        content_hash=samples.content_hash(order),
+        name=name,
+    )
+
+
+def _fill(
+    folder: Path,
+    key: str,
+    samples: Samples,
+    order: np.ndarray,
+    class_names: Sequence[str],
+    name: str,
+) -> None:
+    labels = samples.labels_N[order]
+    images = samples.images_NCHW
+    # Chunks keep a second copy of the whole array out of memory.
+    chunks = (images[order[start : start + 4096]] for start in range(0, len(order), 4096))
+    _write_npy(folder / "images.npy", images.dtype, images.shape, chunks)
+    _write_npy(folder / "labels.npy", labels.dtype, labels.shape, [labels])
+    body = {
+        "format": FORMAT_VERSION,
+        "key": key,
+        "name": name,
+        "class_names": list(class_names),
+        "content_hash": samples.content_hash(order),
+        "shape": list(images.shape),
+        "bytes": {file: (folder / file).stat().st_size for file in ("images.npy", "labels.npy")},
+        "labels_sha256": hashlib.sha256(labels).hexdigest(),
+        "spot_sha256": _spot_hash(images, order),
+    }
+    meta = {"sha256": hashlib.sha256(_canonical_json(body)).hexdigest(), "meta": body}
+    with (folder / "meta.json").open("w", encoding="utf-8") as file:
+        json.dump(meta, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _publish(temporary: Path, cache_dir: Path, key: str) -> ImageData:
+    """Rename a finished entry into place; another writer's sound entry is taken instead."""
+    entry = cache_dir / key
+    for _ in range(10):
+        try:
+            os.rename(temporary, entry)
+        except OSError:
+            if not entry.exists():
+                raise
+            if (data := read_entry(cache_dir, key)) is not None:
+                return data
+            _discard(entry)
+            continue
+        _sync_folder(cache_dir)
+        return _open_entry(entry, key)
+    raise OSError(f"{entry}: other writers kept replacing the entry")
+
+
+def _discard(entry: Path) -> None:
+    """Move a broken entry aside, then delete it: nobody sees it half deleted."""
+    aside = entry.parent / f".writing-{uuid.uuid4().hex}"
+    try:
+        os.rename(entry, aside)
+    except FileNotFoundError:  # another writer was faster
+        return
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink(missing_ok=True)
+
+
+def _remove_stale(cache_dir: Path) -> None:
+    """Delete what writers that were killed long ago left behind."""
+    for left in cache_dir.glob(".writing-*"):
+        try:
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except FileNotFoundError:
+            continue
+
+
+def _open_entry(entry: Path, key: str) -> ImageData:
+    """Map an entry; raise ValueError, OSError, KeyError or TypeError for an unsound one."""
+    saved = json.loads((entry / "meta.json").read_text(encoding="utf-8"))
+    meta = saved["meta"]
+    _expect(
+        "checksum of meta.json", hashlib.sha256(_canonical_json(meta)).hexdigest(), saved["sha256"]
+    )
+    _expect("format", meta["format"], FORMAT_VERSION)
+    _expect("key", meta["key"], key)
+    for file, size in meta["bytes"].items():
+        _expect(f"size of {file}", (entry / file).stat().st_size, size)
+    # Copy on write: torch gets a writable array, the file stays as it is.
+    images = np.load(entry / "images.npy", mmap_mode="c", allow_pickle=False)
+    labels = np.load(entry / "labels.npy", allow_pickle=False)
+    _expect("images.npy", (str(images.dtype), list(images.shape)), ("uint8", meta["shape"]))
+    _expect("labels.npy", (str(labels.dtype), len(labels)), ("int64", meta["shape"][0]))
+    _expect("labels", hashlib.sha256(labels).hexdigest(), meta["labels_sha256"])
+    _expect("images", _spot_hash(images, np.arange(len(images))), meta["spot_sha256"])
+    return ImageData(
+        images_NCHW=torch.from_numpy(np.asarray(images)),
+        labels_N=torch.from_numpy(labels),
+        class_names=tuple(meta["class_names"]),
+        content_hash=meta["content_hash"],
+        name=meta["name"],
+    )
+
+
+def _expect(what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise ValueError(f"{what}: expected {expected}, found {found}")
+
+
+def _spot_hash(images: np.ndarray, order: np.ndarray) -> str:
+    """Return the SHA-256 of a few images across the file: hashing all would cost every start."""
+    positions = np.linspace(0, len(order) - 1, SPOT_CHECKED).astype(np.int64)
+    return hashlib.sha256(images[order[positions]].tobytes()).hexdigest()
+
+
+def _write_npy(
+    path: Path, dtype: np.dtype, shape: tuple[int, ...], chunks: Iterable[np.ndarray]
+) -> None:
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(np.ascontiguousarray(chunk).data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where the system can sync a folder."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _file_digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _canonical_json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
