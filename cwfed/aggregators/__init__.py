@@ -1,1 +1,8 @@
-"""TBD."""
+"""Server side of every method."""
+
+from cwfed.aggregators.base import Aggregator, ServerContext, ServerState
+from cwfed.aggregators.cwfedavg import CwFedAvg
+from cwfed.aggregators.fedavg import FedAvg
+from cwfed.aggregators.local import Local
+
+__all__ = ["Aggregator", "CwFedAvg", "FedAvg", "Local", "ServerContext", "ServerState"]

@@ -1,1 +1,5 @@
-"""TBD."""
+"""Clients as LightningModules."""
+
+from cwfed.clients.module import ClientModule, OptimizerFactory
+
+__all__ = ["ClientModule", "OptimizerFactory"]

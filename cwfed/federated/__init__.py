@@ -1,1 +1,26 @@
-"""TBD."""
+"""The federated loop and what surrounds it."""
+
+from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.experiment import Experiment, PreparedRun
+from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.options import (
+    Algorithm,
+    CheckpointOptions,
+    LocalTraining,
+    ReleasedCode,
+    TrainerOptions,
+)
+from cwfed.federated.state import FederatedState
+
+__all__ = [
+    "Algorithm",
+    "CheckpointOptions",
+    "Experiment",
+    "FederatedLoop",
+    "FederatedState",
+    "LocalTraining",
+    "LoopCallback",
+    "PreparedRun",
+    "ReleasedCode",
+    "TrainerOptions",
+]

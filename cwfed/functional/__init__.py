@@ -1,1 +1,1 @@
-"""TBD."""
+"""Pure functions on tensors: the mathematics, free of any framework."""

@@ -1,1 +1,21 @@
-"""TBD."""
+"""Models and the contract by which the suite finds their output layer."""
+
+from cwfed.models.cnn import CNN4
+from cwfed.models.contract import (
+    DATA_ARGUMENTS,
+    ModelFactory,
+    build_model,
+    check_output,
+    describe_model,
+)
+from cwfed.models.resnet import ResNet18
+
+__all__ = [
+    "CNN4",
+    "DATA_ARGUMENTS",
+    "ModelFactory",
+    "ResNet18",
+    "build_model",
+    "check_output",
+    "describe_model",
+]

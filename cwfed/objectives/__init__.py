@@ -1,1 +1,7 @@
-"""TBD."""
+"""Loss terms of local training."""
+
+from cwfed.objectives.base import ClientContext, Objective, ObjectiveTerm, Step
+from cwfed.objectives.cross_entropy import CrossEntropy
+from cwfed.objectives.wdr import WDR
+
+__all__ = ["WDR", "ClientContext", "CrossEntropy", "Objective", "ObjectiveTerm", "Step"]

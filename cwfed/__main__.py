@@ -1,0 +1,7 @@
+"""``python -m cwfed``."""
+
+import sys
+
+from cwfed.cli import main
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+"""Local training: a server that does nothing."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from cwfed.aggregators.base import (
+    Aggregator,
+    ServerContext,
+    ServerState,
+    identity,
+    one_matrix,
+)
+from cwfed.functional.stacking import Bank
+
+
+class Local(Aggregator):
+    """Every client keeps its own model: the floor that personalisation must beat.
+
+    Use it to see whether a client gains from taking part at all. Nothing is sent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(aggregate_buffers=False)
+
+    def mixing(
+        self, uploads: Bank, participants: Tensor, state: ServerState, server: ServerContext
+    ) -> tuple[Mapping[str, Tensor], ServerState]:
+        """Return the identity for every tensor."""
+        return one_matrix(identity(server.num_clients), server), state

@@ -1,0 +1,174 @@
+"""What the commands do."""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+from rich.console import Console
+
+from cwfed.cli.files import UsageError, order_arguments
+from cwfed.cli.parser import Parser, add_fit_options, build, make_parser, parse, plain
+from cwfed.engines.sequential import resolve_accelerator
+from cwfed.federated.experiment import Experiment, PreparedRun, resolve_threads
+from cwfed.federated.folder import CONFIG, RESULT, FolderWriter, RunFolder, require_empty
+from cwfed.federated.loggers import RoundLogger, make_loggers
+from cwfed.federated.progress import ProgressPrinter
+from cwfed.federated.state import FederatedState
+from cwfed.report.partition import partition_table, plot_partition
+from cwfed.report.summary import result_table
+
+log = logging.getLogger("cwfed")
+
+_INTERRUPTED = 130
+
+
+def fit(arguments: Sequence[str]) -> int:
+    """Train: a new run, or the rest of one."""
+    parser = make_parser("fit", "Train a method on a divided data set.")
+    add_fit_options(parser)
+    resumed = _resumed_folder(arguments)
+    if resumed is not None:
+        arguments = _resume_arguments(resumed, arguments)
+    config = parse(parser, order_arguments(arguments))
+    if resumed is None:
+        return _fit_new(parser, config)
+    if (resumed / RESULT).is_file():
+        log.info("%s is finished already; nothing changed", resumed)
+        _show_result(resumed)
+        return 0
+    return _fit(parser, config, resumed, resume=True)
+
+
+def partition(arguments: Sequence[str]) -> int:
+    """Print and draw how the data are divided."""
+    parser = make_parser("partition", "Show how a data set is divided among the clients.")
+    parser.add_argument("--plot", type=str | None, default=None, help="Draw it: a .png or .pdf.")
+    config = parse(parser, order_arguments(arguments))
+    experiment, _ = build(parser, config)
+    console = Console()
+    try:
+        images, manifest = experiment.divide(_path(config.data_dir))
+        console.print(partition_table(manifest, images.labels_N, images.class_names, console.width))
+        console.print(f"partition {manifest.hash}", highlight=False, soft_wrap=True)
+        if config.plot:
+            path = Path(config.plot).expanduser()
+            plot_partition(manifest, images.labels_N, images.class_names, path)
+            console.print(f"drawn in {path}", highlight=False, soft_wrap=True)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    return 0
+
+
+def _fit_new(parser: Parser, config: Namespace) -> int:
+    path = _path(config.run_dir) or _default_folder(config)
+    try:
+        require_empty(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return _fit(parser, config, path, resume=False)
+
+
+def _fit(parser: Parser, config: Namespace, path: Path, *, resume: bool) -> int:
+    try:
+        config.trainer.threads = resolve_threads(config.trainer.threads)
+        torch.set_num_threads(config.trainer.threads)
+        config.trainer.accelerator = resolve_accelerator(config.trainer.accelerator)
+        experiment, made = build(parser, config)
+        values = plain(parser, config)
+        run = experiment.prepare(_path(config.data_dir))
+        folder = RunFolder(path, values)
+        state = None
+        if resume:
+            state = folder.restore(run)
+        else:
+            folder.create(run)
+        loggers = make_loggers(made.logger, path, path.name)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    _announce(run, path, state)
+    progress = ProgressPrinter(experiment.algorithm.name)
+    callbacks = [
+        progress,
+        RoundLogger(loggers, values),
+        FolderWriter(folder, run, experiment.checkpoint),
+    ]
+    loop = run.loop(callbacks)
+    try:
+        loop.run(state or loop.initial_state(run.initialisation()))
+    except KeyboardInterrupt:
+        progress.close()
+        log.warning("interrupted; continue with: cwfed fit --resume %s", path)
+        return _INTERRUPTED
+    finally:
+        progress.close()
+    _show_result(path)
+    return 0
+
+
+def _resumed_folder(arguments: Sequence[str]) -> Path | None:
+    for position, argument in enumerate(arguments):
+        if argument == "--resume":
+            if position + 1 == len(arguments):
+                raise UsageError("--resume: expected a run folder, got nothing")
+            return Path(arguments[position + 1]).expanduser()
+        if argument.startswith("--resume="):
+            return Path(argument.removeprefix("--resume=")).expanduser()
+    return None
+
+
+def _resume_arguments(folder: Path, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of the run in the folder; only the place of the data may change."""
+    if not (folder / CONFIG).is_file():
+        raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
+    rest = [a for a in arguments if not a.startswith("--resume") and a != str(folder)]
+    allowed = ("--data_dir",)
+    for argument in rest:
+        name = argument.split("=")[0]
+        if name.startswith("--") and name not in allowed:
+            raise UsageError(
+                f"{name}: a resumed run keeps its configuration; expected only --data_dir beside "
+                f"--resume, got {argument}"
+            )
+    return ["--config", str(folder / CONFIG), *rest]
+
+
+def _default_folder(config: Namespace) -> Path:
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    data = config.data.class_path.rpartition(".")[2].lower()
+    return Path("runs") / f"{stamp}-{data}-{config.algorithm.name}"
+
+
+def _announce(run: PreparedRun, path: Path, state: FederatedState | None) -> None:
+    experiment: Experiment = run.experiment
+    images = run.data.images
+    parameters = sum(p.numel() for p in run.model.parameters())
+    log.info(
+        "%s on %s: %d samples, %d classes, %d clients, %s parameters; %s, %d threads",
+        experiment.algorithm.name,
+        images.name,
+        len(images),
+        images.num_classes,
+        run.data.num_clients,
+        f"{parameters:,}",
+        experiment.trainer.accelerator,
+        torch.get_num_threads(),
+    )
+    verb = f"continuing after round {state.round}" if state else "writing"
+    log.info("%s in %s", verb, path)
+
+
+def _show_result(path: Path) -> None:
+    result: dict[str, Any] = json.loads((path / RESULT).read_text(encoding="utf-8"))
+    console = Console()
+    console.print(result_table(result))
+    console.print(f"run folder: {path}{os.sep}", highlight=False, soft_wrap=True)
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text).expanduser() if text else None

@@ -1,0 +1,111 @@
+"""Where configuration files are found, and in which order they count."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DEFAULT_ALGORITHM = "cwfedavg"
+REPLACING = "replace-algorithm:"
+"""Prefix of a file whose method replaces the one chosen so far instead of merging into it."""
+
+
+class UsageError(Exception):
+    """A user's mistake, with one clear message."""
+
+
+def config_root() -> Path:
+    """Return the folder of the shipped configurations: installed, or beside the package."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def find_config(text: str, option: str = "--config") -> Path:
+    """Find a configuration by path, or by name among the shipped ones.
+
+    ``configs/mnist_practical.yaml``, ``mnist_practical.yaml`` and ``mnist_practical`` all name
+    the same shipped file when no file of that path exists.
+
+    Raises:
+        UsageError: There is no such file.
+    """
+    path = Path(text).expanduser()
+    if path.is_file():
+        return path
+    name = text.removeprefix("configs/").removesuffix(".yaml") + ".yaml"
+    shipped = config_root() / name
+    if shipped.is_file() and shipped.resolve().is_relative_to(config_root()):
+        return shipped
+    known = ", ".join(sorted(p.stem for p in config_root().glob("*.yaml")))
+    raise UsageError(f"{option}: expected an existing file or one of {known}; got {text!r}")
+
+
+def find_algorithm(text: str) -> Path:
+    """Find a method's configuration by its name, or by path.
+
+    Raises:
+        UsageError: There is no such method or file.
+    """
+    folder = config_root() / "algorithm"
+    shipped = {path.stem: path for path in folder.glob("*.yaml")}
+    if text in shipped:
+        return shipped[text]
+    if Path(text).is_file():
+        return Path(text)
+    raise UsageError(
+        f"--algorithm: expected one of {', '.join(sorted(shipped))} or an existing file, "
+        f"got {text!r}"
+    )
+
+
+def order_arguments(arguments: Sequence[str]) -> list[str]:
+    """Put configuration files first and the method second, so that other options win.
+
+    ``--config`` and ``--algorithm`` become paths. Without ``--algorithm`` and without a file that
+    chooses a method, the default method comes first of all.
+    """
+    configs, rest = _take(arguments, "--config")
+    algorithms, rest = _take(rest, "--algorithm")
+    files = [find_config(text) for text in configs]
+    chosen = [find_algorithm(text) for text in algorithms[-1:]]
+    ordered = [part for file in files for part in ("--config", str(file))]
+    for file in chosen:
+        ordered += ["--config", f"{REPLACING}{file}"]
+    if not chosen and not any("algorithm" in load_mapping(file) for file in files):
+        ordered = ["--config", str(find_algorithm(DEFAULT_ALGORITHM)), *ordered]
+    return ordered + rest
+
+
+def load_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML file that must hold a mapping.
+
+    Raises:
+        UsageError: It cannot be read, is no YAML, or holds something else.
+    """
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: expected a readable YAML file: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: expected a mapping of options, got {type(value).__name__}")
+    return value
+
+
+def _take(arguments: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """Split off an option and its values: ``--option VALUE`` or ``--option=VALUE``."""
+    taken: list[str] = []
+    rest: list[str] = []
+    pending = iter(arguments)
+    for argument in pending:
+        if argument == option:
+            value = next(pending, None)
+            if value is None or value.startswith("--"):
+                raise UsageError(f"{option}: expected a value, got {value or 'nothing'}")
+            taken.append(value)
+        elif argument.startswith(f"{option}="):
+            taken.append(argument.removeprefix(f"{option}="))
+        else:
+            rest.append(argument)
+    return taken, rest

@@ -1,0 +1,69 @@
+"""``cwfed fit`` and ``cwfed partition``."""
+
+import logging
+import os
+import sys
+from argparse import ArgumentParser as TopParser
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from cwfed import __version__
+from cwfed.cli.files import UsageError
+
+_DESCRIPTION = """\
+Personalised federated learning: cwFedAvg and its rivals.
+
+  cwfed fit --config cifar100_practical              train
+  cwfed fit --config mnist_practical --algorithm fedavg --rounds 5 --run_dir runs/fedavg
+  cwfed fit --resume runs/fedavg                     continue after an interruption
+  cwfed partition --config mnist_practical --plot split.png
+
+`cwfed fit --help` lists every option; `--print_config` shows the configuration it resolves to.
+"""
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 0, 2 for a user's mistake, 130 when interrupted."""
+    top = TopParser(
+        prog="cwfed", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
+    )
+    top.add_argument("--version", action="version", version=f"cwfed {__version__}")
+    top.add_argument("command", choices=("fit", "partition"), help="what to do")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = top.parse_args(given[:1]).command
+    _set_up_logging()
+    # Imported here, since they take seconds to load and --help and --version need neither.
+    from cwfed.cli.commands import fit, partition
+
+    try:
+        return {"fit": fit, "partition": partition}[command](given[1:])
+    except UsageError as error:
+        _complain(command, str(error))
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        _complain(command, "interrupted before the first round")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USAGE_ERROR
+
+
+def _complain(command: str, message: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
+        f"cwfed {command}: error: {message}"
+    )
+
+
+def _set_up_logging() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("cwfed")
+    if not logger.handlers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

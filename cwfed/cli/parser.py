@@ -1,0 +1,146 @@
+"""The parser of a run's configuration, made from the signatures it configures."""
+
+from argparse import ArgumentError
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, NoReturn
+
+import yaml
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
+from lightning.pytorch.loggers import Logger
+from torch import nn
+
+from cwfed.aggregators import Aggregator
+from cwfed.cli.files import REPLACING, UsageError
+from cwfed.cli.messages import explain
+from cwfed.data.partitioners import Partitioner
+from cwfed.data.sources import Source
+from cwfed.federated import Experiment
+from cwfed.federated.loggers import LoggerChoice
+from cwfed.models import DATA_ARGUMENTS, ModelFactory
+from cwfed.objectives import ObjectiveTerm
+
+COMPONENTS: dict[str, type] = {
+    "data": Source,
+    "partition": Partitioner,
+    "algorithm.aggregator": Aggregator,
+    "algorithm.objectives": ObjectiveTerm,
+    "logger": Logger,
+}
+"""Options whose value is chosen by class_path, and the base class that it must have."""
+
+PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot")
+"""Options that say where to read and write; not part of what a run is."""
+
+
+class ConfigFile(ActionConfigFile):
+    """A configuration file; errors in it name the file."""
+
+    def __call__(
+        self, parser: Any, cfg: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        """Merge the file into the configuration; a method's file replaces the method first."""
+        path = values.removeprefix(REPLACING)
+        if path != values:
+            cfg.pop("algorithm", None)
+        try:
+            self.apply_config(parser, cfg, self.dest, path)
+        except (TypeError, ValueError, ArgumentError) as error:
+            raise TypeError(f"{path}: {error}") from error
+
+
+class Parser(ArgumentParser):
+    """Turns every complaint into one line."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise a `UsageError` with a readable message."""
+        known = [action.dest for action in self._actions if action.dest != "help"]
+        raise UsageError(explain(message, known)) from ex
+
+
+def make_parser(command: str, description: str) -> Parser:
+    """Return the parser of one command: all options of an experiment and where it lives."""
+    parser = Parser(prog=f"cwfed {command}", description=description)
+    parser.add_argument("--config", action=ConfigFile, help=_CONFIG_HELP)
+    parser.add_argument("--data_dir", type=str | None, default=None, help=_DATA_DIR_HELP)
+    parser.add_class_arguments(Experiment, None, skip={"model"})
+    parser.add_subclass_arguments(
+        nn.Module,
+        "model",
+        skip=set(DATA_ARGUMENTS),
+        instantiate=False,
+        required=True,
+        help="The network; what the data decides (classes, channels, image size) is filled in.",
+    )
+    parser.set_defaults(
+        {"client.optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.005}}}
+    )
+    return parser
+
+
+def add_fit_options(parser: Parser) -> None:
+    """Add what only ``fit`` knows."""
+    group = parser.add_argument_group("The run")
+    group.add_argument("--run_dir", type=str | None, default=None, help=_RUN_DIR_HELP)
+    group.add_argument("--resume", type=str | None, default=None, help=_RESUME_HELP)
+    group.add_argument("--logger", type=LoggerChoice, default=None, help=_LOGGER_HELP)
+
+
+def parse(parser: Parser, arguments: Sequence[str]) -> Namespace:
+    """Parse arguments that `order_arguments` has put in order.
+
+    Raises:
+        UsageError: Something is wrong; the message names the field.
+    """
+    return parser.parse_args(list(arguments))
+
+
+def build(parser: Parser, config: Namespace) -> tuple[Experiment, Namespace]:
+    """Make the experiment from a parsed configuration; also return the other options.
+
+    Raises:
+        UsageError: A component refuses its arguments; the message names the field.
+    """
+    try:
+        instantiators = [
+            (partial(_instantiate, option), base, True) for option, base in COMPONENTS.items()
+        ]
+        made = parser.instantiate(config, instantiators=instantiators)
+        fields = {name: made[name] for name in Experiment.__dataclass_fields__ if name != "model"}
+        return Experiment(model=_model_factory(config.model), **fields), made
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise UsageError(str(error)) from error
+
+
+def plain(parser: Parser, config: Namespace) -> dict[str, Any]:
+    """Return the resolved configuration as plain values, less where it is read and written."""
+    text = parser.dump(config, skip_unset=False)
+    values: Mapping[str, Any] = yaml.safe_load(text)
+    return {key: value for key, value in values.items() if key not in PLAIN_OPTIONS}
+
+
+def _model_factory(choice: Namespace) -> ModelFactory:
+    module, _, name = choice.class_path.rpartition(".")
+    init_args = choice.get("init_args") or Namespace()
+    return partial(getattr(import_module(module), name), **init_args.as_dict())
+
+
+def _instantiate(option: str, class_type: type, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return class_type(*args, **kwargs)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise ValueError(f"{option}: {class_type.__name__}: {error}") from error
+
+
+_CONFIG_HELP = (
+    "Configuration file, or the name of a shipped one such as mnist_practical. Several are merged "
+    "in order; options given here win over all of them."
+)
+_DATA_DIR_HELP = (
+    "Folder searched for the data set before any download (parquet files, torchvision's layout, "
+    "the zip). Default: the environment variable CWFED_DATA, else a folder in the user's cache."
+)
+_RUN_DIR_HELP = "The run folder itself; new or empty. Default: a new folder below runs/."
+_RESUME_HELP = "Run folder to continue after an interruption, to the same numbers."
+_LOGGER_HELP = "tensorboard, wandb, or Lightning loggers by class_path."

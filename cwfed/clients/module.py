@@ -1,0 +1,110 @@
+"""The client: a thin LightningModule around a model and a local objective."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics.classification import MulticlassStatScores
+
+from cwfed.functional.contract import ModelContract
+from cwfed.objectives.base import ClientContext, Objective, Step
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Batch = tuple[Tensor, Tensor]
+
+
+class ClientModule(LightningModule):
+    """One client's local training: cross-entropy plus the terms of the method, WDR among them.
+
+    One module serves the clients in turn: `bind` makes it a client, and the engine loads that
+    client's parameters into it.
+
+    Args:
+        model: The network, images ``[B, C, H, W]`` to logits ``[B, K]``.
+        contract: The model's names.
+        objective: The local objective.
+        optimizer: Called with the parameters at the start of every local training.
+        num_classes: K.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        contract: ModelContract,
+        objective: Objective,
+        optimizer: OptimizerFactory,
+        num_classes: int,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.contract = contract
+        self.objective = objective
+        self.optimizer_factory = optimizer
+        self.counts = MulticlassStatScores(num_classes, average="micro", validate_args=False)
+        self.context: ClientContext | None = None
+        self.losses: list[Tensor] = []
+        self._features: Tensor | None = None
+        if objective.needs_features:
+            model.get_submodule(contract.head).register_forward_pre_hook(self._keep_features)
+
+    def bind(self, context: ClientContext) -> None:
+        """Become the client of the context."""
+        self.context = context
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits ``[B, K]``."""
+        logits: Tensor = self.model(images)
+        return logits
+
+    def on_fit_start(self) -> None:
+        """Move the client's class distribution to the device; start counting losses."""
+        assert self.context is not None
+        dtype = self.model.get_parameter(self.contract.head_weight).dtype
+        self.context = replace(self.context, p_K=self.context.p_K.to(self.device, dtype))
+        self.losses = []
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the local objective on one batch, a scalar."""
+        assert self.context is not None
+        images, targets = batch
+        logits = self(images)
+        step = Step(logits, targets, dict(self.model.named_parameters()), self._features)
+        loss = self.objective(step, self.context)
+        self.losses.append(loss.detach())
+        return loss
+
+    def on_validation_start(self) -> None:
+        """Start counting afresh."""
+        self.counts.reset()
+        self.losses = []
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Count correct predictions and sum the cross-entropy."""
+        images, targets = batch
+        logits = self(images)
+        self.counts.update(logits.argmax(1), targets)
+        self.losses.append(F.cross_entropy(logits, targets, reduction="sum").detach())
+
+    def score(self) -> tuple[int, int, float]:
+        """Return (correct, samples, summed cross-entropy) of the last evaluation."""
+        true_positives, _, _, _, support = self.counts.compute().tolist()
+        return true_positives, support, _sum(self.losses)
+
+    def mean_loss(self) -> float:
+        """Return the mean local objective over the steps of the last training, NaN without."""
+        return _sum(self.losses) / len(self.losses) if self.losses else float("nan")
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return a fresh optimiser: clients keep no optimiser state between rounds."""
+        return self.optimizer_factory(self.model.parameters())
+
+    def _keep_features(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._features = inputs[0]
+
+
+def _sum(values: list[Tensor]) -> float:
+    return torch.stack(values).to(torch.float64).sum().item() if values else 0.0

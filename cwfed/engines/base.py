@@ -1,0 +1,79 @@
+"""The contract of engines: how a cohort of clients is trained and scored.
+
+Legend: M clients of the run, m clients of a cohort.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from cwfed.clients.module import OptimizerFactory
+from cwfed.data.federated import FederatedData, Part
+from cwfed.functional.contract import ModelContract
+from cwfed.functional.stacking import Bank
+from cwfed.objectives.base import ClientContext, Objective
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What local training is, whoever carries it out.
+
+    Attributes:
+        model: A network in its initial state; engines may use it as a workspace.
+        contract: Its names.
+        objective: The local objective.
+        contexts: What the terms may know of each client, by client id.
+        optimizer: Called with the parameters at the start of every local training.
+        data: The clients' data.
+        seed: The run's seed, for randomness inside the model (dropout).
+    """
+
+    model: nn.Module
+    contract: ModelContract
+    objective: Objective
+    contexts: Sequence[ClientContext]
+    optimizer: OptimizerFactory
+    data: FederatedData
+    seed: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Outcome of a cohort's local training.
+
+    Attributes:
+        models: Trained parameters and buffers, ``[m, ...]`` by name, on the CPU.
+        losses: Mean local objective over each client's steps; NaN for a client without steps.
+    """
+
+    models: Bank
+    losses: Sequence[float]
+
+
+class Engine(ABC):
+    """Trains and scores cohorts; every engine gives the same numbers."""
+
+    @abstractmethod
+    def fit(self, round_: int, clients: Sequence[int], start: Bank) -> Fitted:
+        """Train each client for a round from its own row.
+
+        Args:
+            round_: Round number, which selects the batches.
+            clients: Ids, ascending.
+            start: Models of all M clients, ``[M, ...]`` by name.
+        """
+
+    @abstractmethod
+    def evaluate(self, clients: Sequence[int], models: Bank, part: Part) -> Tensor:
+        """Score each client's own row on one part of its data.
+
+        Args:
+            clients: Ids, ascending.
+            models: Models of all M clients, ``[M, ...]`` by name.
+            part: Which part of the data.
+
+        Returns:
+            float64 ``[m, 3]``: correct predictions, samples, summed cross-entropy.
+        """

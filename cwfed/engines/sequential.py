@@ -1,0 +1,157 @@
+"""One Lightning fit after the other: the reference that other engines are measured against."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+
+from cwfed.clients.module import ClientModule
+from cwfed.data.federated import Part
+from cwfed.engines.base import Engine, Fitted, Workload
+from cwfed.functional.seeding import derive_seed
+from cwfed.functional.stacking import Bank, row
+
+Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed"]
+
+
+class SequentialEngine(Engine):
+    """Trains the clients one by one through a single reused Lightning Trainer.
+
+    A new Trainer a client would cost about twice the overhead. The trainer is bare (no logger,
+    no checkpoints, no progress bar): those belong to the federated loop.
+
+    Args:
+        workload: What local training is.
+        accelerator: Lightning's accelerator, such as ``cpu``, ``cuda``, ``mps`` or ``auto``.
+        precision: Lightning's precision. The banks of models stay in full precision.
+
+    Raises:
+        ValueError: Lightning does not know or cannot use the accelerator.
+    """
+
+    def __init__(
+        self, workload: Workload, accelerator: str = "auto", precision: Precision = "32-true"
+    ) -> None:
+        self.workload = workload
+        self.trainer = make_trainer(accelerator, precision)
+        self.module = ClientModule(
+            workload.model,
+            workload.contract,
+            workload.objective,
+            workload.optimizer,
+            workload.data.images.num_classes,
+        )
+
+    def fit(self, round_: int, clients: Sequence[int], start: Bank) -> Fitted:
+        """See `Engine.fit`."""
+        trained = {
+            name: torch.empty((len(clients), *value.shape[1:]), dtype=value.dtype)
+            for name, value in start.items()
+        }
+        losses = []
+        for position, client in enumerate(clients):
+            self._fit_client(round_, client, start)
+            losses.append(self.module.mean_loss())
+            for name, value in model_state(self.module.model).items():
+                trained[name][position] = value
+        return Fitted(trained, losses)
+
+    def evaluate(self, clients: Sequence[int], models: Bank, part: Part) -> Tensor:
+        """See `Engine.evaluate`."""
+        scores = torch.zeros(len(clients), 3, dtype=torch.float64)
+        for position, client in enumerate(clients):
+            loader = self.workload.data.evaluation_loader(client, part)
+            if len(loader):
+                load_row(self.module.model, models, client)
+                with _quiet():
+                    self.trainer.validate(self.module, loader, verbose=False)
+                scores[position] = torch.tensor(self.module.score(), dtype=torch.float64)
+        return scores
+
+    def _fit_client(self, round_: int, client: int, start: Bank) -> None:
+        load_row(self.module.model, start, client)
+        self.module.bind(self.workload.contexts[client])
+        self.module.losses = []
+        loader = self.workload.data.training_loader(client, round_)
+        if not len(loader):
+            return
+        # One Lightning epoch runs the whole plan, which holds all local epochs.
+        self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + 1
+        seed = derive_seed(self.workload.seed, "model", round_=round_, client=client)
+        with _quiet(), seeded(seed):
+            try:
+                self.trainer.fit(self.module, train_dataloaders=loader)
+            except SystemExit:
+                # Lightning turns Ctrl-C into an exit of the process; the loop has to see it.
+                if self.trainer.interrupted:
+                    raise KeyboardInterrupt from None
+                raise
+
+
+def make_trainer(accelerator: str, precision: str) -> Trainer:
+    """Return a bare Trainer for one device.
+
+    Raises:
+        ValueError: Lightning does not know or cannot use the accelerator.
+    """
+    try:
+        with _quiet():
+            return Trainer(
+                barebones=True,
+                max_epochs=1,
+                accelerator=accelerator,
+                devices=1,
+                precision=precision,  # type: ignore[arg-type]
+            )
+    except Exception as error:  # Lightning raises its own and PyTorch's kinds of error here
+        raise ValueError(
+            f"trainer.accelerator: expected one that this machine has (auto, cpu, cuda, mps), got "
+            f"{accelerator!r}: {error}"
+        ) from error
+
+
+def resolve_accelerator(accelerator: str) -> str:
+    """Return the kind of device that Lightning picks: ``cpu``, ``cuda`` or ``mps``."""
+    return make_trainer(accelerator, "32-true").strategy.root_device.type
+
+
+def model_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and persistent and other buffers by name, detached."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: value.detach() for name, value in named}
+
+
+def load_row(model: nn.Module, bank: Bank, index: int) -> None:
+    """Copy one client's row of the bank into the model, by name."""
+    values: Mapping[str, Tensor] = row(bank, index)
+    with torch.no_grad():
+        for name, target in model_state(model).items():
+            target.copy_(values[name])
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed PyTorch's global generators for a block and restore them afterwards."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what Lightning says at each of thousands of fits."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\..*")
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,207 @@
+"""An experiment: data, partition, model and method put together into a federated loop.
+
+Legend: M clients, K classes.
+"""
+
+import os
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cwfed.aggregators.base import ServerContext
+from cwfed.data.federated import FederatedData, Part
+from cwfed.data.images import ImageData
+from cwfed.data.manifest import Manifest, make_manifest
+from cwfed.data.partitioners import Partitioner
+from cwfed.data.sources.base import Source
+from cwfed.engines.base import Workload
+from cwfed.engines.sequential import SequentialEngine, model_state, seeded
+from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.options import (
+    Algorithm,
+    CheckpointOptions,
+    LocalTraining,
+    ReleasedCode,
+    TrainerOptions,
+    check_at_least,
+)
+from cwfed.federated.sampler import UniformSampler
+from cwfed.functional.contract import ModelContract
+from cwfed.functional.distribution import label_distribution
+from cwfed.functional.seeding import derive_seed
+from cwfed.functional.stacking import Bank, replicate
+from cwfed.models.contract import ModelFactory, build_model, check_output, describe_model
+from cwfed.objectives import WDR, ClientContext, CrossEntropy, Objective, ObjectiveTerm
+
+
+@dataclass
+class Experiment:
+    """Everything that decides a run's numbers.
+
+    Attributes:
+        data: Where the images come from.
+        partition: How they are divided among the clients.
+        model: Class or function that makes the network.
+        algorithm: The method.
+        seed: Every random choice is a function of it.
+        rounds: Number of federated rounds.
+        participation: Fraction of the clients that train in a round, in (0, 1].
+        val_fraction: Fraction of each client's training part set apart for validation.
+        wdr_lambda: λ of the weight distribution regulariser for this data set; methods that use
+            the regulariser without a weight of their own take it.
+        head: Dotted name of the model's output layer; null takes the model's ``head_name``.
+        client: Local training.
+        trainer: Where and how the numbers are computed.
+        checkpoint: When the run can be resumed from.
+        released_code: Behaviour of the released code that changes numbers.
+    """
+
+    data: Source
+    partition: Partitioner
+    model: ModelFactory
+    algorithm: Algorithm
+    seed: int = 0
+    rounds: int = 1000
+    participation: float = 1.0
+    val_fraction: float = 0.0
+    wdr_lambda: float | None = None
+    head: str | None = None
+    client: LocalTraining = field(default_factory=LocalTraining)
+    trainer: TrainerOptions = field(default_factory=TrainerOptions)
+    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
+    released_code: ReleasedCode = field(default_factory=ReleasedCode)
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        check_at_least("rounds", self.rounds, 0)
+        check_at_least("seed", self.seed, 0)
+        if self.wdr_lambda is not None:
+            check_at_least("wdr_lambda", self.wdr_lambda, 0)
+        if not 0 <= self.val_fraction < 1:
+            raise ValueError(f"val_fraction: expected a number in [0, 1), got {self.val_fraction}")
+        UniformSampler(self.partition.num_clients, self.participation, self.seed)
+        self.objective()
+        try:
+            self.client.optimizer([nn.Parameter(torch.zeros(1))])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"client.optimizer: {error}") from error
+
+    def objective(self) -> Objective:
+        """Return cross-entropy plus the method's terms, λ filled in."""
+        return Objective([CrossEntropy(), *map(self._weighted, self.algorithm.objectives)])
+
+    def divide(self, data_dir: Path | None = None) -> tuple[ImageData, Manifest]:
+        """Load the data set and divide it among the clients."""
+        images = self.data.load(data_dir)
+        manifest = make_manifest(
+            images, self.partition, seed=self.seed, val_fraction=self.val_fraction
+        )
+        return images, manifest
+
+    def prepare(self, data_dir: Path | None = None) -> "PreparedRun":
+        """Load, divide, build the model and check that everything fits together.
+
+        Raises:
+            ValueError: Something does not fit; the message names the field.
+        """
+        images, manifest = self.divide(data_dir)
+        dtype = torch.float64 if self.trainer.precision == "64-true" else torch.float32
+        data = FederatedData(
+            images,
+            manifest,
+            self.seed,
+            self.client.batch_size,
+            self.client.local_epochs,
+            self.trainer.eval_batch_size,
+            self.released_code.skip_small_clients,
+            dtype,
+        )
+        with seeded(derive_seed(self.seed, "initialisation")):
+            model = build_model(self.model, images.input_shape, images.num_classes).to(dtype)
+        contract = describe_model(model, images.num_classes, self.head)
+        check_output(model, images.input_shape, images.num_classes)
+        return PreparedRun(self, data, model, contract)
+
+    def _weighted(self, term: ObjectiveTerm) -> ObjectiveTerm:
+        if not isinstance(term, WDR):
+            return term
+        weight = self.wdr_lambda if term.weight is None else term.weight
+        if weight is None:
+            raise ValueError(
+                f"wdr_lambda: expected a number >= 0, since {self.algorithm.name} uses the weight "
+                f"distribution regulariser, got null"
+            )
+        weighted = copy(term)
+        weighted.weight = weight * 0.5 if self.released_code.half_lambda else weight
+        return weighted
+
+
+@dataclass
+class PreparedRun:
+    """An experiment with its data and model at hand, ready to run.
+
+    Attributes:
+        experiment: What was asked for.
+        data: The clients' data.
+        model: The network in its initial state.
+        contract: Its names.
+    """
+
+    experiment: Experiment
+    data: FederatedData
+    model: nn.Module
+    contract: ModelContract
+
+    def label_counts_MK(self) -> Tensor:
+        """Return the label counts that p_i is made from, int64 ``[M, K]``."""
+        parts: tuple[Part, ...] = ("train",)
+        if self.experiment.released_code.test_labels_in_p:
+            parts = ("train", "test")
+        return self.data.label_counts_MK(*parts)
+
+    def loop(self, callbacks: Sequence[LoopCallback] = ()) -> FederatedLoop:
+        """Return the federated loop of the experiment."""
+        experiment, data = self.experiment, self.data
+        counts_MK = self.label_counts_MK()
+        p_MK = label_distribution(counts_MK)
+        contexts = [
+            ClientContext(client, p_K, self.contract.head_weight) for client, p_K in enumerate(p_MK)
+        ]
+        workload = Workload(
+            self.model,
+            self.contract,
+            experiment.objective(),
+            contexts,
+            experiment.client.optimizer,
+            data,
+            experiment.seed,
+        )
+        options = experiment.trainer
+        return FederatedLoop(
+            SequentialEngine(workload, options.accelerator, options.precision),
+            experiment.algorithm.aggregator,
+            ServerContext(data.label_counts_MK("train").sum(1), counts_MK, self.contract),
+            UniformSampler(data.num_clients, experiment.participation, experiment.seed),
+            p_MK,
+            experiment.rounds,
+            validation=experiment.val_fraction > 0,
+            callbacks=callbacks,
+        )
+
+    def initialisation(self) -> Bank:
+        """Return the common initialisation as a bank of M equal rows."""
+        return replicate(model_state(self.model), self.data.num_clients)
+
+
+def resolve_threads(threads: int | None) -> int:
+    """Return the number of CPU threads to use: as asked, or the cores this process may use."""
+    if threads is not None:
+        return threads
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

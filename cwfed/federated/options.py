@@ -1,0 +1,109 @@
+"""Groups of options of an experiment, as they stand in its configuration."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from cwfed.aggregators.base import Aggregator
+from cwfed.clients.module import OptimizerFactory
+from cwfed.engines.sequential import Precision
+from cwfed.objectives.base import ObjectiveTerm
+
+
+def check_at_least(name: str, value: float, least: float) -> None:
+    """Raise a ValueError that names the option unless it is a number >= `least`."""
+    if not value >= least:
+        raise ValueError(f"{name}: expected a number >= {least:g}, got {value}")
+
+
+@dataclass
+class Algorithm:
+    """The method.
+
+    Attributes:
+        name: Name of the method in results and tables.
+        aggregator: The server side.
+        objectives: Terms that local training adds to cross-entropy.
+    """
+
+    name: str
+    aggregator: Aggregator
+    objectives: list[ObjectiveTerm] = field(default_factory=list)
+
+
+@dataclass
+class LocalTraining:
+    """Local training of a client.
+
+    Attributes:
+        batch_size: Samples of a batch.
+        local_epochs: Passes over the client's training part in a round.
+        optimizer: Made afresh for every local training.
+    """
+
+    batch_size: int = 10
+    local_epochs: int = 1
+    optimizer: OptimizerFactory = lambda params: torch.optim.SGD(params, lr=0.005)
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        check_at_least("client.batch_size", self.batch_size, 1)
+        check_at_least("client.local_epochs", self.local_epochs, 1)
+
+
+@dataclass
+class TrainerOptions:
+    """Where and how the numbers are computed.
+
+    Attributes:
+        accelerator: Lightning's accelerator: auto, cpu, cuda or mps.
+        precision: Lightning's precision.
+        threads: CPU threads; null takes the number of cores. Recorded, since it can change the
+            last bits of a result.
+        eval_batch_size: Samples of an evaluation batch.
+    """
+
+    accelerator: str = "auto"
+    precision: Precision = "32-true"
+    threads: int | None = None
+    eval_batch_size: int = 500
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if self.threads is not None:
+            check_at_least("trainer.threads", self.threads, 1)
+        check_at_least("trainer.eval_batch_size", self.eval_batch_size, 1)
+
+
+@dataclass
+class CheckpointOptions:
+    """When the run can be resumed from.
+
+    Attributes:
+        every: Rounds between checkpoints; the last round always has one.
+        keep: How many of the newest checkpoints stay on the disk.
+    """
+
+    every: int = 1
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        check_at_least("checkpoint.every", self.every, 1)
+        check_at_least("checkpoint.keep", self.keep, 1)
+
+
+@dataclass
+class ReleasedCode:
+    """Behaviour of the paper's released code that changes numbers; all off by default.
+
+    Attributes:
+        half_lambda: Multiply λ by 0.5.
+        test_labels_in_p: Take p_i and the true class distribution from the labels of the training
+            and the test part together.
+        skip_small_clients: Never train a client that has fewer samples than a batch.
+    """
+
+    half_lambda: bool = False
+    test_labels_in_p: bool = False
+    skip_small_clients: bool = False

@@ -1,0 +1,95 @@
+"""Progress of a run: one live line on a terminal, plain lines elsewhere."""
+
+import sys
+from time import perf_counter
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.state import FederatedState
+from cwfed.results import RoundRecord, summarise_score
+
+
+class ProgressPrinter(LoopCallback):
+    """Shows rounds, accuracies and the time left on standard error.
+
+    Args:
+        name: What is running.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.console = Console(file=sys.stderr)
+        self.bar: Progress | None = None
+        self.rounds = self.first = 0
+        self.start = perf_counter()
+
+    def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
+        """Start the line."""
+        self.rounds, self.first, self.start = loop.rounds, state.round, perf_counter()
+        if not self.console.is_terminal:
+            return
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[scores]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=self.console,
+        )
+        self.task = self.bar.add_task(
+            self.name, total=self.rounds, completed=state.round, scores="starting"
+        )
+        self.bar.start()
+
+    def on_round(self, record: RoundRecord, state: FederatedState) -> None:
+        """Show the round."""
+        scores = describe(record)
+        if self.bar:
+            self.bar.update(self.task, completed=record.round, scores=scores)
+            return
+        done = record.round - self.first
+        left = ""
+        if done and record.round < self.rounds:
+            rate = (perf_counter() - self.start) / done
+            left = f"  left {_clock(rate * (self.rounds - record.round))}"
+        seconds = sum(record.seconds.values())
+        line = f"round {record.round}/{self.rounds}  {scores}  {seconds:.1f} s{left}"
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+    def on_end(self, state: FederatedState) -> None:
+        """End the line."""
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        if self.bar:
+            self.bar.stop()
+            self.bar = None
+
+
+def describe(record: RoundRecord) -> str:
+    """Return the round's accuracies and R in a few words."""
+    parts = []
+    for label, score in (("received", record.received), ("post-local", record.post_local)):
+        accuracy = summarise_score(score)["accuracy"] if score else None
+        if accuracy is not None:
+            parts.append(f"{label} {accuracy:.2%}")
+    return "  ".join([*parts, f"R {record.mean_r:.3f}"])
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

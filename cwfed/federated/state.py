@@ -1,0 +1,32 @@
+"""What evolves over the rounds of a run: a value that the loop owns and the checkpoint saves.
+
+Legend: M clients.
+"""
+
+from dataclasses import dataclass
+
+from cwfed.aggregators.base import ServerState
+from cwfed.functional.stacking import Bank
+from cwfed.results import Score
+
+
+@dataclass(frozen=True)
+class FederatedState:
+    """State after a round; never changed in place.
+
+    Attributes:
+        round: The last finished round; 0 is the common initialisation.
+        uploads: Last upload of every client, ``[M, ...]`` by name; the initialisation where a
+            client has not uploaded yet.
+        received: Model with which every client would start the next round, ``[M, ...]`` by name.
+        server: The aggregator's state.
+        post_local: By part of the data, the scores of every client right after its last local
+            training (before any, of the initialisation), float64 ``[M, 3]``: correct, samples,
+            summed cross-entropy.
+    """
+
+    round: int
+    uploads: Bank
+    received: Bank
+    server: ServerState
+    post_local: Score

@@ -1,0 +1,139 @@
+"""What the suite needs to know of a model: its output layer, its blocks, its buffers.
+
+Any ``nn.Module`` works that maps ``[B, C, H, W]`` to logits ``[B, K]`` through an output layer
+with a ``weight`` of shape ``[K, F]``. The layer is named, not guessed: by the model's attribute
+``head_name`` or by the run's ``head`` option.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cwfed.functional.contract import ModelContract
+
+ModelFactory = Callable[..., nn.Module]
+"""A class or function that returns a model; see `build_model` for what it is given."""
+
+DATA_ARGUMENTS = ("input_shape", "in_channels", "image_size", "num_classes")
+"""Arguments that the data decides; a factory is given those that its signature names."""
+
+
+def describe_model(model: nn.Module, num_classes: int, head: str | None = None) -> ModelContract:
+    """Find a model's output layer by contract and list what it holds.
+
+    Args:
+        model: The model.
+        num_classes: K, the rows that the output layer must have.
+        head: Dotted name of the output layer; None takes the model's ``head_name``.
+
+    Raises:
+        ValueError: No head is named, it does not exist, or its weight is not ``[K, F]``.
+    """
+    name = head or getattr(model, "head_name", None)
+    if not isinstance(name, str):
+        raise ValueError(
+            f"head: expected the dotted name of the output layer of {type(model).__name__} (or an "
+            f"attribute head_name on it), got {name!r}; its modules are: {_module_names(model)}"
+        )
+    try:
+        layer = model.get_submodule(name)
+    except AttributeError:
+        raise ValueError(
+            f"head: {type(model).__name__} has no module {name!r}; "
+            f"its modules are: {_module_names(model)}"
+        ) from None
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.shape[0] != num_classes:
+        found = tuple(weight.shape) if isinstance(weight, Tensor) else None
+        raise ValueError(
+            f"head: expected {name!r} to have a weight of shape ({num_classes}, features), one row "
+            f"a class, got {found}"
+        )
+    bias = f"{name}.bias" if isinstance(getattr(layer, "bias", None), Tensor) else None
+    buffers = dict(model.named_buffers())
+    return ModelContract(
+        head=name,
+        head_weight=f"{name}.weight",
+        head_bias=bias,
+        blocks=_blocks(model),
+        parameters=tuple(n for n, _ in model.named_parameters()),
+        float_buffers=tuple(n for n, b in buffers.items() if b.is_floating_point()),
+        counters=tuple(n for n, b in buffers.items() if not b.is_floating_point()),
+    )
+
+
+def build_model(
+    factory: ModelFactory, input_shape: tuple[int, int, int], num_classes: int
+) -> nn.Module:
+    """Call a factory with those of `DATA_ARGUMENTS` that its signature names.
+
+    Args:
+        factory: A class, function or ``functools.partial`` of one. Arguments already bound by a
+            partial are kept.
+        input_shape: (C, H, W) of an image.
+        num_classes: K.
+
+    Raises:
+        ValueError: The factory refuses its arguments, or asks for a square image and gets none.
+    """
+    channels, height, width = input_shape
+    offered: dict[str, Any] = {
+        "input_shape": input_shape,
+        "in_channels": channels,
+        "image_size": height,
+        "num_classes": num_classes,
+    }
+    bound = factory.keywords if isinstance(factory, partial) else {}
+    wanted = set(inspect.signature(factory).parameters) - set(bound)
+    name = getattr(factory, "__name__", None) or getattr(
+        getattr(factory, "func", factory), "__name__", "model"
+    )
+    if "image_size" in wanted and height != width:
+        raise ValueError(f"model: {name} expects square images, got {height} x {width}")
+    try:
+        return factory(**{key: value for key, value in offered.items() if key in wanted})
+    except TypeError as error:
+        raise ValueError(f"model: {name} could not be built: {error}") from error
+
+
+def check_output(model: nn.Module, input_shape: tuple[int, int, int], num_classes: int) -> None:
+    """Check with two blank images that the model returns logits ``[2, K]``.
+
+    Raises:
+        ValueError: The model fails on the images, or returns something else.
+    """
+    training, dtype = model.training, next(model.parameters()).dtype
+    model.eval()
+    try:
+        with torch.no_grad():
+            logits = model(torch.zeros(2, *input_shape, dtype=dtype))
+    except RuntimeError as error:
+        raise ValueError(
+            f"model: {type(model).__name__} fails on images of shape {input_shape}: {error}"
+        ) from error
+    finally:
+        model.train(training)
+    if not isinstance(logits, Tensor) or logits.shape != (2, num_classes):
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"model: expected {type(model).__name__} to return logits of shape "
+            f"(batch, {num_classes}), got {found}"
+        )
+
+
+def _module_names(model: nn.Module) -> str:
+    return ", ".join(name for name, _ in model.named_modules() if name)
+
+
+def _blocks(model: nn.Module) -> tuple[tuple[str, ...], ...]:
+    own = [(name,) for name, _ in model.named_parameters(recurse=False)]
+    children = []
+    for child_name, child in model.named_children():
+        if any(True for _ in child.parameters()):
+            tensors = [*child.named_parameters(), *child.named_buffers()]
+            children.append(tuple(f"{child_name}.{name}" for name, _ in tensors))
+    return (*own, *children)

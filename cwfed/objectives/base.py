@@ -1,0 +1,98 @@
+"""The contract of loss terms, and their sum.
+
+A term never calls the model. It sees what the model returned, the batch, the parameters by name
+and the client it trains, and returns a scalar; so every engine shares the loss to the letter.
+
+Legend: B samples of a batch, K classes, F features.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one training step offers to the terms.
+
+    Attributes:
+        logits_BK: The model's output.
+        targets_B: int64 class indices.
+        parameters: The parameters being trained, by name.
+        features_BF: Input of the output layer; None unless a term asks for it.
+    """
+
+    logits_BK: Tensor
+    targets_B: Tensor
+    parameters: Mapping[str, Tensor]
+    features_BF: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """What a term may know of the client it trains.
+
+    Attributes:
+        client: The client's id.
+        p_K: Class distribution of its labels, ``[K]``.
+        head_weight: Name of the output layer's weight among the parameters.
+    """
+
+    client: int
+    p_K: Tensor
+    head_weight: str
+
+
+class ObjectiveTerm(ABC):
+    """One term of the local objective: ``weight * value``.
+
+    Attributes:
+        weight: Factor of the term, >= 0; a term of weight 0 is not evaluated. None asks the run
+            for the data set's own factor.
+        needs_features: Whether `Step.features_BF` must be there.
+    """
+
+    weight: float | None
+    needs_features = False
+
+    @abstractmethod
+    def value(self, step: Step, client: ClientContext) -> Tensor:
+        """Return the term's unweighted value, a differentiable scalar."""
+
+
+class Objective:
+    """The sum of weighted terms that local training minimises.
+
+    Args:
+        terms: Terms whose weights are numbers.
+
+    Raises:
+        ValueError: A weight is missing, negative or not finite.
+    """
+
+    def __init__(self, terms: Iterable[ObjectiveTerm]) -> None:
+        self.terms = tuple(terms)
+        for term in self.terms:
+            check_weight(f"{type(term).__name__}.weight", term.weight)
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether any term that counts asks for features."""
+        return any(term.needs_features for term in self.terms if term.weight)
+
+    def __call__(self, step: Step, client: ClientContext) -> Tensor:
+        """Return ``sum_t weight_t value_t``, a scalar."""
+        parts = [term.weight * term.value(step, client) for term in self.terms if term.weight]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+
+def check_weight(name: str, weight: float | None) -> None:
+    """Raise a ValueError that names `name` unless `weight` is a finite number >= 0."""
+    if weight is None or not isfinite(weight) or weight < 0:
+        raise ValueError(f"{name}: expected a finite number >= 0, got {weight}")

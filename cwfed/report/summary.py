@@ -1,0 +1,48 @@
+"""The short table at the end of a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from cwfed.results import METRICS
+
+_LABELS = {"received": "received from the server", "post_local": "after local training"}
+
+
+def result_table(result: Mapping[str, Any]) -> Table:
+    """Return a terminal table of a run's accuracies over all clients' test sets.
+
+    Args:
+        result: Content of ``result.json``.
+    """
+    title = (
+        f"{result['algorithm']} on {result['dataset']}, {result['num_clients']} clients, "
+        f"{result['rounds']} rounds, seed {result['seed']}"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("Test accuracy")
+    for heading in ("best (round)", "last", "selected on validation", "worst 10 % of clients"):
+        table.add_column(heading, justify="right")
+    for metric in METRICS:
+        chosen = result[metric]
+        fair = chosen["fairness"] or {}
+        table.add_row(
+            _LABELS[metric],
+            _quote(chosen["best"], with_round=True),
+            _quote(chosen["last"]),
+            _quote(chosen["val_selected"], with_round=True),
+            _percent(fair.get("worst10")),
+        )
+    return table
+
+
+def _quote(figure: Mapping[str, Any] | None, *, with_round: bool = False) -> str:
+    if figure is None:
+        return "n/a"
+    text = _percent(figure["accuracy"])
+    return f"{text} ({figure['round']})" if with_round else text
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{100 * value:.2f} %"

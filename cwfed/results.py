@@ -1,0 +1,203 @@
+"""The run record: what a run leaves behind, its schema, writing and reading.
+
+Legend: M clients. Accuracies are fractions between 0 and 1.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from torch import Tensor
+
+from cwfed.functional.fairness import fairness, pooled_accuracy
+
+SCHEMA_VERSION = 1
+
+Score = Mapping[str, Tensor]
+"""By part of the data (``test``, ``val``): float64 ``[M, 3]``, correct, samples, summed loss."""
+
+METRICS = ("received", "post_local")
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round, as the callbacks see it.
+
+    Attributes:
+        round: 0 for the common initialisation.
+        participants: Ids of the clients that trained.
+        received: Scores of the models with which the clients would start the next round.
+        post_local: Scores of every client's model right after its last local training.
+        train_loss: Mean local objective over the participants that trained.
+        mean_r: Mean over clients of R of their last uploads.
+        seconds: Seconds by phase.
+    """
+
+    round: int
+    participants: tuple[int, ...]
+    received: Score
+    post_local: Score | None
+    train_loss: float | None
+    mean_r: float
+    seconds: Mapping[str, float]
+
+    def to_line(self) -> dict[str, Any]:
+        """Return the line of ``rounds.jsonl``; all that depends on the machine is in seconds."""
+        return {
+            "round": self.round,
+            "participants": list(self.participants),
+            "received": summarise_score(self.received),
+            "post_local": summarise_score(self.post_local) if self.post_local else None,
+            "train_loss": finite(self.train_loss),
+            "mean_R": finite(self.mean_r),
+            "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
+        }
+
+
+def summarise_score(score: Score) -> dict[str, Any]:
+    """Return accuracy, loss and fairness of a score, and correct predictions by client."""
+    correct, total, loss = score["test"].T
+    counts, totals = correct.long().tolist(), total.long().tolist()
+    summary = {
+        "accuracy": pooled_accuracy(counts, totals),
+        "loss": finite(loss.sum().item() / total.sum().item()) if total.sum() else None,
+        "fairness": fairness(counts, totals),
+        "correct": counts,
+    }
+    if "val" in score:
+        val_correct, val_total, _ = score["val"].long().T
+        summary["val_accuracy"] = pooled_accuracy(val_correct.tolist(), val_total.tolist())
+    return summary
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None where it is missing, infinite or not a number."""
+    return value if value is not None and isfinite(value) else None
+
+
+def select(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
+    """Choose the rounds that a result quotes for one metric.
+
+    ``best`` is the first maximum over rounds of the test accuracy, as published figures are;
+    ``val_selected`` is the test accuracy of the round with the first maximum of the validation
+    accuracy, None without a validation part.
+
+    Args:
+        lines: Lines of ``rounds.jsonl``.
+        metric: ``received`` or ``post_local``.
+    """
+    scored = [line for line in lines if line[metric] and line[metric]["accuracy"] is not None]
+    if not scored:
+        return {"best": None, "last": None, "val_selected": None, "fairness": None}
+    validated = [line for line in scored if line[metric].get("val_accuracy") is not None]
+
+    def quote(line: Mapping[str, Any]) -> dict[str, Any]:
+        return {"accuracy": line[metric]["accuracy"], "round": line["round"]}
+
+    best = max(scored, key=lambda line: line[metric]["accuracy"])
+    chosen = max(validated, key=lambda line: line[metric]["val_accuracy"], default=None)
+    return {
+        "best": quote(best),
+        "last": quote(scored[-1]),
+        "val_selected": quote(chosen) if chosen else None,
+        "fairness": scored[-1][metric]["fairness"],
+    }
+
+
+def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of ``result.json``.
+
+    Args:
+        lines: All lines of ``rounds.jsonl``.
+        about: What identifies the run: names, seed, versions, hashes.
+    """
+    seconds: dict[str, float] = {}
+    for line in lines:
+        for phase, value in line["seconds"].items():
+            seconds[phase] = seconds.get(phase, 0.0) + value
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **about,
+        "rounds": lines[-1]["round"],
+        **{metric: select(lines, metric) for metric in METRICS},
+        "mean_R": lines[-1]["mean_R"],
+        "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
+    }
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file so that it is whole or not there: temporary file, fsync, rename."""
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", newline="", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(file.name)
+            raise
+    path.chmod(0o666 & ~_umask())
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file atomically."""
+    write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def append_line(path: Path, line: Mapping[str, Any]) -> None:
+    """Append one JSON line and make sure that it is on the disk."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read ``rounds.jsonl``; an unfinished last line, as a kill leaves it, is passed over.
+
+    Raises:
+        ValueError: A line other than the last is damaged, or rounds are missing.
+    """
+    lines: list[dict[str, Any]] = []
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    for number, text in enumerate(texts, 1):
+        try:
+            line = json.loads(text)
+            valid = line["round"] == number - 1
+        except (ValueError, TypeError, KeyError):
+            if number == len(texts):
+                break
+            valid = False
+        if not valid:
+            raise ValueError(
+                f"{path}: expected round {number - 1} in line {number}, got {text!r:.80}"
+            )
+        lines.append(line)
+    return lines
+
+
+def write_clients(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write ``clients.csv``, a row a client, atomically."""
+    table = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_atomic(path, text.getvalue())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
