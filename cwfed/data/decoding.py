@@ -218,7 +218,10 @@ def _refuse_what_would_lose(image: Image.Image, data: bytes) -> None:
     if getattr(image, "n_frames", 1) > 1:
         raise ValueError("expected one image, got an animation")
     # The alpha channel is dropped, so it must not matter.
-    if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
+    if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema() != (
+        255,
+        255,
+    ):
         raise ValueError("expected an opaque image, got transparent pixels")
 
 
