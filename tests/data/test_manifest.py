@@ -150,7 +150,7 @@ def test_seventy_thousand_samples_fit_in_a_megabyte():
 
 def test_save_leaves_no_draft_and_keeps_the_old_file_when_it_fails(manifest, path, monkeypatch):
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    old = path.read_text()
+    path.write_text("the old file")
 
     def broken(*_):
         raise OSError("disk full")
@@ -158,7 +158,7 @@ def test_save_leaves_no_draft_and_keeps_the_old_file_when_it_fails(manifest, pat
     monkeypatch.setattr("cwfed.data.manifest.os.replace", broken)
     with pytest.raises(OSError, match="disk full"):
         manifest.save(path)
-    assert path.read_text() == old
+    assert path.read_text() == "the old file"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 

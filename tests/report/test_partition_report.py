@@ -118,6 +118,8 @@ def test_bubble_areas_are_proportional_to_counts_at_their_places(monkeypatch, tm
     heights = [bar.get_height() for bar in bars.patches]
     assert sum(heights) == 600
     assert heights[:20] == [len(client.train) for client in manifest.clients]
+    tops = [bar.get_y() + bar.get_height() for bar in bars.patches[-20:]]
+    assert tops == [len(client.all) for client in manifest.clients]
     assert [label.get_text() for label in bubbles.get_yticklabels()] == list(data.class_names)
 
 
@@ -129,6 +131,7 @@ def test_the_figure_is_the_same_twice_and_leaves_pyplot_alone(tmp_path):
         for file in files:
             plot_partition(manifest, data.labels_N, data.class_names, file)
         assert files[0].read_bytes() == files[1].read_bytes()
+    assert b"CreationDate" not in files[0].read_bytes()
     assert matplotlib.get_backend() == before
 
 
