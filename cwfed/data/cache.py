@@ -80,7 +80,7 @@ def read_entry(cache_dir: Path, key: str) -> ImageData | None:
         return None
     try:
         return _open_entry(entry, key)
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
         log.warning("%s: the cache entry is not usable (%s); decoding again", entry, error)
         return None
 

@@ -215,7 +215,8 @@ def _refuse_what_would_lose(image: Image.Image, data: bytes) -> None:
     deep = image.format == "PNG" and data[24] == 16
     if deep or image.mode not in EIGHT_BIT_MODES:
         raise ValueError(f"expected 8 bits a channel, got mode {image.mode} with more")
-    if getattr(image, "n_frames", 1) > 1:
+    # A camera's JPEG may carry previews behind the picture (MPO); the picture comes first.
+    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
         raise ValueError("expected one image, got an animation")
     # The alpha channel is dropped, so it must not matter.
     if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema() != (

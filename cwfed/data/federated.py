@@ -74,7 +74,8 @@ class FederatedData:
 
     def evaluation_loader(self, client: int, part: Part) -> PlanLoader:
         """Return all samples of one part in large batches, in ascending order."""
-        return self._loader(self.indices(client, part).split(self.eval_batch_size))
+        indices = self.indices(client, part)
+        return self._loader(indices.split(self.eval_batch_size) if len(indices) else ())
 
     def _loader(self, plan: Sequence[Tensor]) -> PlanLoader:
         return PlanLoader(self.images.images_NCHW, self.images.labels_N, plan, self.dtype)

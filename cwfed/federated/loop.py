@@ -101,7 +101,7 @@ class FederatedLoop:
         """Score the participants right after training; the others keep their last score."""
         with self._timed("evaluate_post_local"):
             index = torch.as_tensor(participants)
-            scores = {
+            scores: dict[str, Tensor] = {
                 part: state.post_local[part].index_copy(
                     0, index, self.engine.evaluate(participants, state.uploads, part)
                 )
@@ -122,8 +122,9 @@ class FederatedLoop:
     def score_initialisation(self, state: FederatedState) -> FederatedState:
         """Report the common initialisation as round 0."""
         received = self._score_received(state)
+        state = replace(state, post_local=received)
         self._emit(state, RoundRecord(0, (), received, None, None, self._mean_r(state), {}))
-        return replace(state, post_local=received)
+        return state
 
     def report(self, state: FederatedState, participants: Sequence[int], fitted: Fitted) -> None:
         """Score what the clients received and tell the callbacks about the round."""

@@ -125,9 +125,7 @@ def iid(num_samples: int, num_clients: int, rng: np.random.Generator) -> list[np
         [4, 3, 3]
     """
     if not 1 <= num_clients <= num_samples:
-        raise ValueError(
-            f"num_clients: expected between 1 and the {num_samples} samples, got {num_clients}"
-        )
+        raise ValueError(f"num_clients: expected 1 to {num_samples} (samples), got {num_clients}")
     dealt = rng.permutation(np.arange(num_samples, dtype=np.int64))
     return [np.sort(part) for part in np.array_split(dealt, num_clients)]
 
@@ -183,8 +181,7 @@ def holdout(
 def _clients_per_class(num_classes: int, num_clients: int, per_client: int) -> int:
     if not 1 <= per_client <= num_classes:
         raise ValueError(
-            f"classes_per_client: expected between 1 and the {num_classes} classes, "
-            f"got {per_client}"
+            f"classes_per_client: expected 1 to {num_classes} classes, got {per_client}"
         )
     slots = num_clients * per_client
     if slots < num_classes or slots % num_classes:
@@ -249,10 +246,9 @@ def _dirichlet_counts(
     # An empty class is passed over: by then every client may be full, and no draw would do.
     for class_ in np.flatnonzero(sizes_K):
         open_M = held_M * num_clients < total
-        cumulative_M = np.cumsum(_open_proportions(open_M, alpha, rng))
+        cumulative_M = np.minimum(np.cumsum(_open_proportions(open_M, alpha, rng)), 1.0)
         # Rounding may leave the sum at 0.999…: the last open client takes what is left, so that
         # a full client behind it gets nothing.
-        cumulative_M = np.minimum(cumulative_M, 1.0)
         cumulative_M[np.flatnonzero(open_M)[-1] :] = 1.0
         cuts_M = (cumulative_M * sizes_K[class_]).astype(np.int64)
         counts_KM[class_] = np.diff(cuts_M, prepend=0)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,11 +89,26 @@ def zero_tail(path):
     path.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
 
 
+class Booby:
+    """Leaves a trace where its pickle is loaded."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
 def save_objects(entry):
-    """Put a pickle into labels.npy: it must not be loaded, whatever the metadata say."""
-    np.save(entry / "labels.npy", np.array([object()]), allow_pickle=True)
+    """Put a pickle into labels.npy that the metadata vouch for."""
+    trap = np.array([Booby(entry / "loaded")], dtype=object)
+    np.save(entry / "labels.npy", trap, allow_pickle=True)
     saved = json.loads((entry / "meta.json").read_text())["meta"]["bytes"]
     edit_meta(entry, bytes={**saved, "labels.npy": (entry / "labels.npy").stat().st_size})
+
+
+def lengthen(path):
+    path.write_bytes(path.read_bytes() + b"x")
 
 
 DAMAGES = {
@@ -100,6 +116,7 @@ DAMAGES = {
     "no images": lambda entry: (entry / "images.npy").unlink(),
     "no labels": lambda entry: (entry / "labels.npy").unlink(),
     "short images": lambda entry: shorten(entry / "images.npy"),
+    "long images": lambda entry: lengthen(entry / "images.npy"),
     "short labels": lambda entry: shorten(entry / "labels.npy"),
     "short meta": lambda entry: shorten(entry / "meta.json"),
     "zeros in images": lambda entry: zero_tail(entry / "images.npy"),
@@ -123,6 +140,7 @@ def test_damaged_entries_are_found_and_replaced(tmp_path, samples, damage, caplo
     expected = good.images_NCHW.clone()
     DAMAGES[damage](tmp_path / KEY)
     assert read_entry(tmp_path, KEY) is None
+    assert not (tmp_path / KEY / "loaded").exists()
     assert "decoding again" in caplog.text
     assert torch.equal(write(tmp_path, samples).images_NCHW, expected)
     assert read_entry(tmp_path, KEY) is not None
@@ -225,6 +243,10 @@ def test_key_follows_content_names_settings_and_version(tmp_path, monkeypatch):
     for file in files:
         file.parent.rename(moved / file.parent.name)
     files = [moved / "x" / "a", moved / "y" / "b"]
+    assert cache_key({"size": 1}, files) == key
+    renamed = [files[0].rename(files[0].with_name("c")), files[1]]
+    assert cache_key({"size": 1}, renamed) != key
+    renamed[0].rename(files[0])
     assert cache_key({"size": 1}, files) == key
     files[0].write_bytes(b"c")
     assert cache_key({"size": 1}, files) != key

@@ -218,9 +218,10 @@ def test_an_explicit_path_without_data_is_an_error_and_no_download(tmp_path, mon
 def test_a_neighbour_of_the_explicit_path_is_not_taken(tmp_path, monkeypatch):
     images, labels = make_known(MNIST, monkeypatch)
     write_mnist_idx(tmp_path, images, labels, train=40)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="empty"):
-        MNIST(str(tmp_path / "empty")).load()
+    for empty in (tmp_path / "empty", tmp_path / "one" / "empty"):
+        empty.mkdir(parents=True)
+        with pytest.raises(FileNotFoundError, match="empty"):
+            MNIST(str(empty)).load()
 
 
 def test_names_of_parquet_files(tmp_path):
@@ -301,6 +302,13 @@ def test_data_dir_from_the_environment(tmp_path, monkeypatch):
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_nothing_is_printed_where_there_is_no_terminal(tmp_path, monkeypatch, capfd):
+    images, labels = make_known(MNIST, monkeypatch)
+    write_known_parquet(MNIST, tmp_path, images, labels)
+    MNIST().load(tmp_path, cache_dir=tmp_path / "cache")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_digits():

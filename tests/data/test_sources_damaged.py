@@ -1,5 +1,6 @@
 """Damaged, mislabelled and missing data: the message names the place and the reason."""
 
+import hashlib
 import io
 import re
 import zipfile
@@ -275,6 +276,15 @@ def test_decompression_bomb(tmp_path, rows, monkeypatch, factor):
     fails(Parquet(str(path)), tmp_path, path, "row 0", "pixels")
 
 
+def test_a_cameras_jpeg_with_previews_is_its_picture(tmp_path):
+    stream = io.BytesIO()
+    picture, preview = (Image.new("RGB", (28, 28), colour) for colour in ("red", "blue"))
+    picture.save(stream, "MPO", save_all=True, append_images=[preview])
+    path = write_parquet(tmp_path / "a.parquet", [stream.getvalue()], [0])
+    data = load(Parquet(str(path)), tmp_path)
+    assert data.images_NCHW[0, :, 0, 0].tolist()[0] > 250
+
+
 def test_opaque_alpha_and_palettes_are_taken(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (28, 28, 3), dtype=np.uint8)
     plain = Image.fromarray(pixels).quantize(16)
@@ -425,6 +435,21 @@ def test_tiny_zip_and_folder_give_the_same(tmp_path, tiny):
         assert (data.images_NCHW == zipped.images_NCHW).all()
     assert zipped.images_NCHW.shape == (6, 3, 64, 64)
     assert sorted(path.name for path in tiny.parent.iterdir()) == [tiny.name]
+
+
+def test_jpegs_are_ordered_and_hashed_by_their_files(tmp_path, tiny):
+    """Decoders round differently, so that the pixels would not name an image everywhere."""
+    with zipfile.ZipFile(tiny) as file:
+        members = [name for name in file.namelist() if "/train/" in name and "JPEG" in name]
+        keys = sorted(
+            (int(name.split("_")[0][-1]) - 1, hashlib.sha256(file.read(name)).digest())
+            for name in members
+        )
+    content = hashlib.sha256(b"cwfed-content/1 3x64x64\n")
+    for label, digest in keys:
+        content.update(label.to_bytes(8, "little") + digest)
+    data = load(TinyImageNet(num_classes=3), tmp_path)
+    assert data.content_hash == content.hexdigest()
 
 
 def test_tiny_wrong_number_of_classes(tmp_path, tiny):

@@ -88,8 +88,8 @@ class FileSource(Source):
         """
         found = self._find(Path(data_dir).expanduser() if data_dir else default_data_dir())
         cache = resolve_cache_dir(cache_dir)
-        settings = {"source": type(self).__name__, "layout": found.layout, **found.settings}
-        key = cache_key(settings, found.files)
+        kind = {"source": type(self).__name__, "name": self.name, "layout": found.layout}
+        key = cache_key({**kind, **found.settings}, found.files)
         if (data := read_entry(cache, key)) is not None:
             log.info("%s: %s, decoded before: %s", self.name, describe(found.files), cache / key)
             return data

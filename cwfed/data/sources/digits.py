@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from cwfed.data.cache import in_memory
 from cwfed.data.decoding import Samples
@@ -34,6 +33,9 @@ class Digits(Source):
             data_dir: Not used.
             cache_dir: Not used: making the images is faster than reading them.
         """
+        # Only this source needs scikit-learn, which takes a second to import.
+        from sklearn.datasets import load_digits
+
         digits = load_digits()
         # Values run from 0 to 16.
         small_NHW = np.rint(digits.images * (255 / 16)).astype(np.uint8)

@@ -55,7 +55,6 @@ class Parquet(FileSource):
             list(chain.from_iterable(found)),
             image_column=self.image_column,
             label_column=self.label_column,
-            settings={"name": self.name},
         )
 
 
@@ -66,7 +65,6 @@ def parquet_files(
     class_names: tuple[str, ...] | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
-    settings: dict[str, str] | None = None,
 ) -> Found:
     """Return Parquet files as a data set to be read.
 
@@ -76,15 +74,14 @@ def parquet_files(
         class_names: Names if known; ``None`` takes those of the files.
         image_column: Column of the images; ``None`` finds it.
         label_column: Column of the labels; ``None`` finds it.
-        settings: What else belongs into the cache's key.
     """
 
     def read() -> Reading:
         tables = [open_table(path, image_column, label_column) for path in files]
         return _read_tables(tables, mode, class_names)
 
-    shaping = {"mode": mode, "columns": [image_column, label_column], "classes": class_names}
-    return Found("parquet", tuple(files), {**shaping, **(settings or {})}, read)
+    settings = {"mode": mode, "columns": [image_column, label_column], "classes": class_names}
+    return Found("parquet", tuple(files), settings, read)
 
 
 @dataclass(frozen=True)
@@ -245,7 +242,8 @@ def _rows(table: Table, limit: int | None) -> Iterator[Encoded]:
     for batch in _batches(table, columns):
         images = batch.column(table.image_column)
         if pa.types.is_struct(images.type):
-            images = images.field("bytes") if images.null_count == 0 else _flat_bytes(images)
+            # Unlike field(), flatten() passes the nulls of the struct on to its fields.
+            images = images.flatten()[images.type.get_field_index("bytes")]
         labels = batch.column(table.label_column).to_pylist()
         for data, label in zip(images.to_pylist(), labels, strict=True):
             where = f"{table.path}, row {row}"
@@ -254,11 +252,6 @@ def _rows(table: Table, limit: int | None) -> Iterator[Encoded]:
             _check_label(label, limit, where, table.label_column)
             yield Encoded(str(table.path), f"row {row}", data, label)
             row += 1
-
-
-def _flat_bytes(images: pa.StructArray) -> pa.Array:
-    """Return the bytes field with the struct's own nulls passed on to it."""
-    return images.flatten()[images.type.get_field_index("bytes")]
 
 
 def _check_label(label: int | None, limit: int | None, where: str, column: str) -> None:

@@ -264,5 +264,7 @@ def named_parquet(folder: Path, name: str) -> list[Path]:
     pattern = re.compile(rf"{re.escape(name)}([-_.].*)?\.parquet")
     if not folder.is_dir():
         return []
-    direct = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
-    return direct or sorted((folder / name).rglob("*.parquet"))
+    direct = [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
+    return sorted(path for path in direct if path.is_file()) or sorted(
+        path for path in (folder / name).rglob("*.parquet") if path.is_file()
+    )

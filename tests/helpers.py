@@ -1,0 +1,61 @@
+"""Small experiments for tests."""
+
+from functools import partial
+
+import torch
+from cwfed.aggregators import CwFedAvg
+from cwfed.data.partitioners import Dirichlet
+from cwfed.data.sources import SyntheticImages
+from cwfed.federated import Algorithm, Experiment, LocalTraining, TrainerOptions
+from cwfed.objectives import WDR
+from torch import nn
+
+
+class TinyNet(nn.Module):
+    """Convolution, BatchNorm, dropout and two linear layers: one of everything, small."""
+
+    head_name = "out"
+
+    def __init__(self, num_classes, in_channels, image_size, dropout=0.0):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, 4, 3, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+        self.dropout = nn.Dropout(dropout)
+        side = (image_size - 3) // 2 + 1
+        self.hidden = nn.Linear(4 * side * side, 8)
+        self.out = nn.Linear(8, num_classes)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x))).flatten(1)
+        return self.out(torch.relu(self.hidden(self.dropout(x))))
+
+
+def small_experiment(aggregator=None, objectives=None, **changes):
+    settings = {
+        "data": SyntheticImages(num_classes=4, samples_per_class=40, image_size=8),
+        "partition": Dirichlet(num_clients=5, alpha=0.3),
+        "model": partial(TinyNet, dropout=changes.pop("dropout", 0.2)),
+        "algorithm": Algorithm(
+            "test", aggregator or CwFedAvg(), [WDR()] if objectives is None else objectives
+        ),
+        "rounds": 3,
+        "wdr_lambda": 2.0,
+        "client": LocalTraining(
+            batch_size=8, optimizer=lambda params: torch.optim.SGD(params, lr=0.05)
+        ),
+        "trainer": TrainerOptions(accelerator="cpu", precision="64-true"),
+    }
+    return Experiment(**settings | changes)
+
+
+def run(experiment, callbacks=(), state=None):
+    prepared = experiment.prepare()
+    loop = prepared.loop(callbacks)
+    return loop.run(state or loop.initial_state(prepared.initialisation()))
+
+
+def assert_same(a, b):
+    """Assert that two mappings of tensors are equal to the bit."""
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name

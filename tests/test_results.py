@@ -1,0 +1,83 @@
+import json
+
+import pytest
+import torch
+from cwfed.results import (
+    RoundRecord,
+    append_line,
+    make_result,
+    read_lines,
+    select,
+    write_atomic,
+)
+
+
+def line(round_, received, post_local=None, val=None):
+    def score(accuracy, extra):
+        return None if accuracy is None else {"accuracy": accuracy, "fairness": {}, **extra}
+
+    extra = {} if val is None else {"val_accuracy": val}
+    return {
+        "round": round_,
+        "received": score(received, extra),
+        "post_local": score(post_local, extra),
+        "mean_R": 0.5,
+        "seconds": {"fit": 1.5},
+    }
+
+
+def test_best_is_the_first_maximum_and_last_the_last():
+    lines = [line(0, 0.1), line(1, 0.7, 0.2), line(2, 0.7, 0.4), line(3, 0.5, 0.3)]
+    assert select(lines, "received")["best"] == {"accuracy": 0.7, "round": 1}
+    assert select(lines, "received")["last"] == {"accuracy": 0.5, "round": 3}
+    assert select(lines, "received")["val_selected"] is None
+    assert select(lines, "post_local")["best"] == {"accuracy": 0.4, "round": 2}
+
+
+def test_val_selected_quotes_the_test_accuracy_of_the_best_validation_round():
+    lines = [line(0, 0.1, val=0.2), line(1, 0.9, 0.9, val=0.3), line(2, 0.8, 0.7, val=0.6)]
+    assert select(lines, "received")["val_selected"] == {"accuracy": 0.8, "round": 2}
+    assert select(lines, "post_local")["val_selected"] == {"accuracy": 0.7, "round": 2}
+
+
+def test_result_sums_seconds_and_keeps_what_identifies_the_run():
+    result = make_result([line(0, 0.1), line(1, 0.2, 0.3)], {"seed": 4})
+    assert result["seed"] == 4
+    assert result["rounds"] == 1
+    assert result["seconds"] == {"fit": 3.0}
+    assert result["schema_version"] == 1
+
+
+def test_a_round_with_infinite_loss_is_still_json():
+    scores = {"test": torch.tensor([[1.0, 2.0, float("nan")], [0.0, 3.0, float("inf")]])}
+    record = RoundRecord(0, (), scores, None, float("nan"), float("inf"), {"fit": 1.0})
+    text = json.dumps(record.to_line(), allow_nan=False)
+    assert json.loads(text)["received"]["accuracy"] == 0.2
+    assert json.loads(text)["received"]["loss"] is None
+
+
+def test_an_unfinished_last_line_is_passed_over(tmp_path):
+    path = tmp_path / "rounds.jsonl"
+    append_line(path, {"round": 0})
+    append_line(path, {"round": 1})
+    with path.open("a") as file:
+        file.write('{"round": 2, "rec')
+    assert [entry["round"] for entry in read_lines(path)] == [0, 1]
+
+
+@pytest.mark.parametrize("bad", ['{"round": 7}', "[]", "not json", '{"rounds": 1}'])
+def test_a_damaged_line_is_named(tmp_path, bad):
+    path = tmp_path / "rounds.jsonl"
+    path.write_text(f'{{"round": 0}}\n{bad}\n{{"round": 2}}\n')
+    with pytest.raises(ValueError, match=r"rounds.jsonl: expected round 1 in line 2, got"):
+        read_lines(path)
+
+
+def test_write_atomic_leaves_no_trace_when_it_fails(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    write_atomic(path, "old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_atomic(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
