@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from image_files import encode, small_images
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -24,3 +25,10 @@ def _no_user_folders(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "user-cache"))
     monkeypatch.delenv("CWFED_CACHE", raising=False)
     monkeypatch.delenv("CWFED_DATA", raising=False)
+
+
+@pytest.fixture
+def rows():
+    """Encoded gray images of ten classes, and their labels."""
+    images, labels = small_images(10, 3)
+    return [encode(image) for image in images], labels.tolist()

@@ -1,14 +1,16 @@
-"""Writers of small data sets in every layout the sources read."""
+"""Small data sets in every layout the sources read, and how loading them goes."""
 
 import gzip
 import hashlib
 import io
 import json
 import pickle
+import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
 
@@ -84,3 +86,14 @@ def write_cifar(root, images, labels, kind, monkeypatch, label_key, names):
     monkeypatch.setattr(kind, "test_list", [[name, sums[name]] for name, _ in kind.test_list])
     monkeypatch.setattr(kind, "meta", meta)
     return folder
+
+
+def load(source, folder):
+    return source.load(folder / "data", cache_dir=folder / "cache")
+
+
+def fails(source, folder, *parts, error=ValueError):
+    """Loading raises one error whose message holds all parts, and caches nothing."""
+    with pytest.raises(error, match=".*".join(re.escape(str(part)) for part in parts)):
+        load(source, folder)
+    assert not (folder / "cache").exists()
