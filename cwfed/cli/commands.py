@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import Namespace
+from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from cwfed.cli.files import UsageError, order_arguments
-from cwfed.cli.parser import Parser, add_fit_options, build, make_parser, parse, plain
+from cwfed.cli.parser import add_fit_options, build, make_parser, parse, plain
 from cwfed.engines.sequential import resolve_accelerator
 from cwfed.federated.experiment import Experiment, PreparedRun, resolve_threads
 from cwfed.federated.folder import CONFIG, RESULT, FolderWriter, RunFolder, require_empty
 from cwfed.federated.loggers import RoundLogger, make_loggers
+from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.state import FederatedState
 from cwfed.report.partition import partition_table, plot_partition
@@ -65,7 +66,7 @@ def partition(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _fit_new(parser: Parser, config: Namespace) -> int:
+def _fit_new(parser: ArgumentParser, config: Namespace) -> int:
     path = _path(config.run_dir) or _default_folder(config)
     try:
         require_empty(path)
@@ -74,31 +75,18 @@ def _fit_new(parser: Parser, config: Namespace) -> int:
     return _fit(parser, config, path, resume=False)
 
 
-def _fit(parser: Parser, config: Namespace, path: Path, *, resume: bool) -> int:
+def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool) -> int:
+    progress = ProgressPrinter(config.algorithm.name)
     try:
-        config.trainer.threads = resolve_threads(config.trainer.threads)
-        torch.set_num_threads(config.trainer.threads)
-        config.trainer.accelerator = resolve_accelerator(config.trainer.accelerator)
-        experiment, made = build(parser, config)
-        values = plain(parser, config)
-        run = experiment.prepare(_path(config.data_dir))
-        folder = RunFolder(path, values)
-        state = None
+        loop, run, folder = _prepare(parser, config, path, progress)
         if resume:
             state = folder.restore(run)
         else:
+            state = None
             folder.create(run)
-        loggers = make_loggers(made.logger, path, path.name)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
     _announce(run, path, state)
-    progress = ProgressPrinter(experiment.algorithm.name)
-    callbacks = [
-        progress,
-        RoundLogger(loggers, values),
-        FolderWriter(folder, run, experiment.checkpoint),
-    ]
-    loop = run.loop(callbacks)
     try:
         loop.run(state or loop.initial_state(run.initialisation()))
     except KeyboardInterrupt:
@@ -109,6 +97,22 @@ def _fit(parser: Parser, config: Namespace, path: Path, *, resume: bool) -> int:
         progress.close()
     _show_result(path)
     return 0
+
+
+def _prepare(
+    parser: ArgumentParser, config: Namespace, path: Path, progress: ProgressPrinter
+) -> tuple[FederatedLoop, PreparedRun, RunFolder]:
+    """Make everything that can fail on a user's mistake, before anything is written."""
+    config.trainer.threads = resolve_threads(config.trainer.threads)
+    config.trainer.accelerator = resolve_accelerator(config.trainer.accelerator)
+    experiment, made = build(parser, config)
+    torch.set_num_threads(experiment.trainer.threads)
+    values = plain(parser, config)
+    run = experiment.prepare(_path(config.data_dir))
+    folder = RunFolder(path, values)
+    loggers = make_loggers(made.logger, path, path.name)
+    writer = FolderWriter(folder, run, experiment.checkpoint)
+    return run.loop([progress, RoundLogger(loggers, values), writer]), run, folder
 
 
 def _resumed_folder(arguments: Sequence[str]) -> Path | None:

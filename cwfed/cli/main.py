@@ -35,13 +35,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--version", action="version", version=f"cwfed {__version__}")
     top.add_argument("command", choices=("fit", "partition"), help="what to do")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = top.parse_args(given[:1]).command
+    try:
+        return _run(top.parse_args(given[:1]).command, given[1:])
+    except SystemExit as stop:
+        # --help and --print_config end like this, and argparse's own complaints.
+        return int(stop.code or 0)
+
+
+def _run(command: str, arguments: Sequence[str]) -> int:
     _set_up_logging()
     # Imported here, since they take seconds to load and --help and --version need neither.
     from cwfed.cli.commands import fit, partition
 
     try:
-        return {"fit": fit, "partition": partition}[command](given[1:])
+        return {"fit": fit, "partition": partition}[command](arguments)
     except UsageError as error:
         _complain(command, str(error))
         return USAGE_ERROR

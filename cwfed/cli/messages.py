@@ -5,8 +5,33 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _KEY = re.compile(r'Parser key "([^"]+)":\s*')
-_TYPE = re.compile(r"<class '(?:builtins\.)?([\w.]+)'>")
-_NONE_BRANCH = re.compile(r"- Expected a <class 'NoneType'>[^\n]*\n?")
+_UNION = re.compile(
+    r"Does not validate against any of the Union subtypes.*?Errors:\n(.*?)\n\s*"
+    r"Given value type:[^\n]*\n\s*Given value: ([^\n]*)",
+    re.S,
+)
+_REWRITES = [
+    # A callable's frame around what is wrong with its class.
+    (r"Type \S*Callable\[.*?expects a function or a callable class: ", ""),
+    (r"\.? ?\.? Got value: Namespace\(.*", ""),
+    (r"- Expected a path but [^\n]*\n\s*(- )?", ""),
+    (r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1"),
+    (r"(?:typing\.)?Literal\[([^\]]*)\]", r"\1"),
+    (r"Expected '(\S+)' to be a subclass of (\w+)", r"expected a subclass of \2, got \1"),
+    (
+        r"Import path (\S+) does not correspond to a subclass of (\w+)",
+        r"expected a subclass of \2, got \1",
+    ),
+    (
+        r"Import path does not correspond to a subclass of (\w+)(.*Given value: )([^\n]*)",
+        r"Expected a subclass of \1\2\3",
+    ),
+    (
+        r"Expected a dot import path string: (\S+)",
+        "Expected a name of a class of ours or a dotted import path",
+    ),
+    (r"Problem with given class_path '([^']+)':", r"\1:"),
+]
 
 
 def explain(message: str, known: Iterable[str] = ()) -> str:
@@ -16,45 +41,38 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
         message: What the parser said, possibly on many lines.
         known: Names of options, for suggestions.
     """
-    message = _without_union_frame(message)
+    value = re.search(r"dot import path string: (\S+)", message)
+    for pattern, replacement in _REWRITES:
+        message = re.sub(pattern, replacement, message, flags=re.S)
+    message = _UNION.sub(_branches, message)
     keys = _KEY.findall(message)
     message = _KEY.sub("", message)
-    message = _TYPE.sub(r"\1", message)
     message = re.sub(r"Expected an? (.+?)\. Got value: (.*)", r"expected \1, got \2", message)
-    message = re.sub(
-        r"Import path (\S+) does not correspond to a subclass of (\w+)",
-        r"expected a subclass of \2, got \1",
-        message,
-    )
-    message = re.sub(
-        r"Expected a dot import path string: (\S+)",
-        r"expected the name of one of our classes or a dotted import path, got \1",
-        message,
-    )
-    message = re.sub(r"Problem with given class_path '([^']+)':", r"\1:", message)
-    message = re.sub(
-        r"Option '([^']+)' is not accepted", lambda m: _unknown("key", m[1], known), message
-    )
-    message = re.sub(
-        r"unrecognized arguments: --(\S+).*",
-        lambda m: _unknown("option", m[1].split("=")[0], known),
-        message,
-        flags=re.S,
-    )
+    if value and "got " not in message:
+        message += f", got {value[1]}"
+    for what, pattern in (
+        ("key", r"Option '([^']+)' is not accepted"),
+        ("option", r"unrecognized arguments: --(\S+).*"),
+    ):
+        message = re.sub(pattern, lambda m, w=what: _unknown(w, m[1], known), message, flags=re.S)
     message = " ".join(message.split())
     field = ".".join(dict.fromkeys(keys))
     return f"{field}: {message}" if field else message
 
 
-def _without_union_frame(message: str) -> str:
-    """Keep of a union's report what its branches say, less the branch for null."""
-    message = _NONE_BRANCH.sub("", message)
-    message = re.sub(r"Does not validate against any of the Union subtypes\s*", "", message)
-    message = re.sub(r"Subtypes: \[[^\n]*\]\s*(Errors:)?\s*(- )?", "", message)
-    return re.sub(r"Given value type: .*", "", message, flags=re.S)
+def _branches(union: re.Match[str]) -> str:
+    """Say of a union what its branches expected, less the branch for null."""
+    branches = [part.strip() for part in re.split(r"(?:^|\n)\s*- ", union[1]) if part.strip()]
+    plain = [re.fullmatch(r"Expected an? ([^\n]*)", part) for part in branches]
+    special = [part for part, match in zip(branches, plain, strict=True) if not match]
+    if special:
+        return "; ".join(special)
+    types = [match[1] for match in plain if match and match[1] != "NoneType"]
+    return f"expected {' or '.join(types)}, got {union[2]}"
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    name = name.split("=")[0]
     dashes = "--" if what == "option" else ""
     close = get_close_matches(name, list(known), n=1)
     hint = f"; did you mean {dashes}{close[0]}?" if close else "; see --help for those there are"

@@ -1,10 +1,13 @@
 """The parser of a run's configuration, made from the signatures it configures."""
 
+import re
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, NoReturn
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
@@ -47,21 +50,12 @@ class ConfigFile(ActionConfigFile):
         try:
             self.apply_config(parser, cfg, self.dest, path)
         except (TypeError, ValueError, ArgumentError) as error:
-            raise TypeError(f"{path}: {error}") from error
+            raise UsageError(f"{path}: {explain(str(error), option_names(parser))}") from error
 
 
-class Parser(ArgumentParser):
-    """Turns every complaint into one line."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise a `UsageError` with a readable message."""
-        known = [action.dest for action in self._actions if action.dest != "help"]
-        raise UsageError(explain(message, known)) from ex
-
-
-def make_parser(command: str, description: str) -> Parser:
+def make_parser(command: str, description: str) -> ArgumentParser:
     """Return the parser of one command: all options of an experiment and where it lives."""
-    parser = Parser(prog=f"cwfed {command}", description=description)
+    parser = ArgumentParser(prog=f"cwfed {command}", description=description, exit_on_error=False)
     parser.add_argument("--config", action=ConfigFile, help=_CONFIG_HELP)
     parser.add_argument("--data_dir", type=str | None, default=None, help=_DATA_DIR_HELP)
     parser.add_class_arguments(Experiment, None, skip={"model"})
@@ -79,7 +73,7 @@ def make_parser(command: str, description: str) -> Parser:
     return parser
 
 
-def add_fit_options(parser: Parser) -> None:
+def add_fit_options(parser: ArgumentParser) -> None:
     """Add what only ``fit`` knows."""
     group = parser.add_argument_group("The run")
     group.add_argument("--run_dir", type=str | None, default=None, help=_RUN_DIR_HELP)
@@ -87,16 +81,37 @@ def add_fit_options(parser: Parser) -> None:
     group.add_argument("--logger", type=LoggerChoice, default=None, help=_LOGGER_HELP)
 
 
-def parse(parser: Parser, arguments: Sequence[str]) -> Namespace:
+def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse arguments that `order_arguments` has put in order.
 
     Raises:
         UsageError: Something is wrong; the message names the field.
     """
-    return parser.parse_args(list(arguments))
+    try:
+        return parser.parse_args(list(arguments))
+    except ArgumentError as error:
+        message = explain(str(error), option_names(parser))
+        unknown = re.match(r"(?:.*: )?unknown key (\w+)", message)
+        file = unknown and _file_with_key(unknown[1], arguments)
+        raise UsageError(f"{file}: {message}" if file else message) from error
 
 
-def build(parser: Parser, config: Namespace) -> tuple[Experiment, Namespace]:
+def option_names(parser: ArgumentParser) -> list[str]:
+    """Return the names of a parser's options, for suggestions."""
+    return [action.dest for action in parser._actions if action.dest != "help"]
+
+
+def _file_with_key(key: str, arguments: Sequence[str]) -> str | None:
+    """Return the last configuration file that has the key; the parser forgets which it was."""
+    for before, value in reversed(list(pairwise(arguments))):
+        if before == "--config":
+            path = value.removeprefix(REPLACING)
+            if re.search(rf"\b{re.escape(key)}\b\s*:", Path(path).read_text(encoding="utf-8")):
+                return path
+    return None
+
+
+def build(parser: ArgumentParser, config: Namespace) -> tuple[Experiment, Namespace]:
     """Make the experiment from a parsed configuration; also return the other options.
 
     Raises:
@@ -113,7 +128,7 @@ def build(parser: Parser, config: Namespace) -> tuple[Experiment, Namespace]:
         raise UsageError(str(error)) from error
 
 
-def plain(parser: Parser, config: Namespace) -> dict[str, Any]:
+def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     """Return the resolved configuration as plain values, less where it is read and written."""
     text = parser.dump(config, skip_unset=False)
     values: Mapping[str, Any] = yaml.safe_load(text)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from lightning.pytorch.loggers import Logger
 
 from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
 from cwfed.results import METRICS, RoundRecord
 
@@ -52,8 +53,12 @@ class RoundLogger(LoopCallback):
 
     def __init__(self, loggers: Sequence[Logger], config: Mapping[str, Any]) -> None:
         self.loggers = loggers
-        for logger in loggers:
-            logger.log_hyperparams(dict(config))
+        self.config = config
+
+    def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
+        """Log the configuration."""
+        for logger in self.loggers:
+            logger.log_hyperparams(dict(self.config))
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Log the round's figures with the round as the step."""

@@ -1,0 +1,383 @@
+"""What a person types, and what comes back."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from cwfed.cli import main
+
+SMALL = [
+    *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
+    *("--data.samples_per_class", "20", "--partition.num_clients", "4", "--rounds", "3"),
+]
+
+
+def fit(*arguments):
+    return main(["fit", *SMALL, *map(str, arguments)])
+
+
+def without_seconds(path):
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for line in lines:
+        line.pop("seconds")
+    return lines
+
+
+def snapshot(folder):
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    assert fit("--run_dir", folder, "--val_fraction", "0.2", "--participation", "0.5") == 0
+    return folder
+
+
+def test_the_run_folder_holds_what_is_promised(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        "config.yaml",
+        "partition.json",
+        "rounds.jsonl",
+        "clients.csv",
+        "result.json",
+        "checkpoints",
+    }
+    result = json.loads((finished / "result.json").read_text())
+    lines = [json.loads(text) for text in (finished / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2, 3]
+    assert lines[0]["post_local"] is None
+    assert lines[0]["participants"] == []
+    for metric in ("received", "post_local"):
+        for kind in ("best", "last", "val_selected"):
+            quoted = result[metric][kind]
+            assert quoted["accuracy"] == lines[quoted["round"]][metric]["accuracy"]
+        assert set(result[metric]["fairness"]) == {"mean", "std", "worst10"}
+    assert result["mean_R"] == lines[-1]["mean_R"]
+    assert result["schema_version"] == 1
+    assert set(result["hashes"]) == {"config", "partition", "dataset", "models"}
+    assert set(result["seconds"]) == {
+        "fit",
+        "aggregate",
+        "evaluate_post_local",
+        "evaluate_received",
+    }
+
+
+def test_the_client_table_agrees_with_the_rounds(finished):
+    with (finished / "clients.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    last = json.loads((finished / "rounds.jsonl").read_text().splitlines()[-1])
+    partition = json.loads((finished / "partition.json").read_text())
+    assert len(rows) == 4
+    for client, row in enumerate(rows):
+        sizes = {part: len(partition["clients"][client][part]) for part in ("train", "val", "test")}
+        assert {part: int(row[part]) for part in sizes} == sizes
+        assert int(row["samples"]) == sum(sizes.values())
+        correct = last["received"]["correct"][client]
+        assert float(row["accuracy_received"]) == pytest.approx(correct / sizes["test"])
+    correct = sum(last["received"]["correct"])
+    assert last["received"]["accuracy"] == correct / sum(int(row["test"]) for row in rows)
+    mean_r = sum(float(row["R"]) for row in rows) / 4
+    assert mean_r == pytest.approx(last["mean_R"])
+
+
+def test_the_same_command_gives_the_same_bits(finished, tmp_path):
+    assert fit("--run_dir", tmp_path / "b", "--val_fraction", "0.2", "--participation", "0.5") == 0
+    assert without_seconds(tmp_path / "b" / "rounds.jsonl") == without_seconds(
+        finished / "rounds.jsonl"
+    )
+    ours, theirs = (
+        json.loads((folder / "result.json").read_text()) for folder in (finished, tmp_path / "b")
+    )
+    assert ours["hashes"] == theirs["hashes"]
+
+
+def test_rounds_depend_on_the_machine_only_under_seconds(finished):
+    text = (finished / "rounds.jsonl").read_text()
+    assert str(finished) not in text
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_resuming_after_any_round_gives_the_same_bits(finished, tmp_path, keep):
+    """As a kill leaves the folder: checkpoints up to a round, lines perhaps beyond it."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    for name in ("result.json", "clients.csv"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "checkpoints")
+    partial = tmp_path / "partial"
+    arguments = ["--val_fraction", "0.2", "--participation", "0.5"]
+    assert fit("--run_dir", partial, *arguments, "--checkpoint.keep", "9") == 0
+    if keep:
+        (folder / "checkpoints").mkdir()
+        for path in (partial / "checkpoints").iterdir():
+            if int(path.stem.removeprefix("round_")) <= keep:
+                shutil.copy(path, folder / "checkpoints")
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "rece')
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert without_seconds(folder / "rounds.jsonl") == without_seconds(finished / "rounds.jsonl")
+    ours, theirs = (json.loads((f / "result.json").read_text()) for f in (folder, finished))
+    for part in ("received", "post_local", "hashes", "mean_R"):
+        assert ours[part] == theirs[part]
+    assert (folder / "clients.csv").read_bytes() == (finished / "clients.csv").read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX")
+def test_killed_and_resumed_equals_uninterrupted(tmp_path):
+    arguments = [*SMALL, "--rounds", "6", "--client.local_epochs", "3"]
+    command = [sys.executable, "-m", "cwfed", "fit", *arguments, "--run_dir", str(tmp_path / "k")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "k").glob("checkpoints/*2.json")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "k" / "result.json").exists()
+    assert main(["fit", "--resume", str(tmp_path / "k")]) == 0
+    assert main(["fit", *arguments, "--run_dir", str(tmp_path / "u")]) == 0
+    assert without_seconds(tmp_path / "k" / "rounds.jsonl") == without_seconds(
+        tmp_path / "u" / "rounds.jsonl"
+    )
+    hashes = [json.loads((tmp_path / f / "result.json").read_text())["hashes"] for f in ("k", "u")]
+    assert hashes[0] == hashes[1]
+
+
+def test_resuming_a_finished_run_changes_nothing(finished, capsys):
+    before = snapshot(finished)
+    assert main(["fit", "--resume", str(finished)]) == 0
+    assert snapshot(finished) == before
+    assert "cwfedavg on synthetic" in capsys.readouterr().out
+
+
+def test_the_written_config_repeats_the_run(finished, tmp_path):
+    config = finished / "config.yaml"
+    assert main(["fit", "--config", str(config), "--run_dir", str(tmp_path / "again")]) == 0
+    assert without_seconds(tmp_path / "again" / "rounds.jsonl") == without_seconds(
+        finished / "rounds.jsonl"
+    )
+    assert (tmp_path / "again" / "config.yaml").read_text() == config.read_text()
+
+
+def test_the_written_partition_can_be_given_back(finished, tmp_path):
+    assert (
+        fit(
+            *("--run_dir", tmp_path / "p", "--val_fraction", "0.2", "--participation", "0.5"),
+            *("--partition", "FromManifest", "--partition.path", finished / "partition.json"),
+        )
+        == 0
+    )
+    assert without_seconds(tmp_path / "p" / "rounds.jsonl") == without_seconds(
+        finished / "rounds.jsonl"
+    )
+
+
+def resolved(capsys, *arguments):
+    assert main(["fit", *arguments, "--print_config"]) == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+def test_options_win_over_files_wherever_they_stand(capsys, tmp_path):
+    extra = tmp_path / "extra.yaml"
+    extra.write_text("rounds: 7\nseed: 5\n")
+    arguments = ["--rounds", "9", "--config", "quickstart", "--config", str(extra)]
+    config = resolved(capsys, *arguments)
+    assert (config["rounds"], config["seed"]) == (9, 5)
+    assert config["data"]["class_path"].endswith("Digits")
+
+
+def test_an_algorithm_replaces_the_method_and_keeps_lambda(capsys, tmp_path):
+    extra = tmp_path / "extra.yaml"
+    extra.write_text(
+        "algorithm:\n  name: mine\n  aggregator:\n    class_path: CwFedAvg\n    init_args:\n"
+        "      scope: all\n      aggregate_buffers: false\n  objectives: [{class_path: WDR}]\n"
+    )
+    base = ["--config", "cifar100_practical", "--config", str(extra)]
+    assert resolved(capsys, *base)["algorithm"]["name"] == "mine"
+    config = resolved(capsys, *base, "--algorithm", "fedavg")
+    assert config["algorithm"] == {
+        "name": "fedavg",
+        "aggregator": {
+            "class_path": "cwfed.aggregators.FedAvg",
+            "init_args": {"aggregate_buffers": True},
+        },
+        "objectives": [],
+    }
+    assert config["wdr_lambda"] == 1000
+    config = resolved(capsys, *base, "--algorithm=cwfedavg_all", "--wdr_lambda", "5")
+    assert config["algorithm"]["aggregator"]["init_args"]["aggregate_buffers"] is True
+    assert config["wdr_lambda"] == 5
+
+
+def test_names_work_from_any_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("quickstart", "quickstart.yaml", "configs/quickstart.yaml"):
+        assert resolved(capsys, "--config", name)["rounds"]
+
+
+MISTAKES = {
+    "unknown key": (["--roundz", "3"], ["unknown option --roundz", "--rounds"]),
+    "type": (["--rounds", "x"], ["rounds", "int", "x"]),
+    "range": (["--rounds", "-1"], ["rounds", ">= 0", "-1"]),
+    "fraction": (["--participation", "2"], ["participation", "(0, 1]", "2"]),
+    "validation": (["--val_fraction", "1"], ["val_fraction", "[0, 1)", "1"]),
+    "lambda": (["--wdr_lambda", "-1"], ["wdr_lambda", ">= 0", "-1"]),
+    "nan lambda": (["--wdr_lambda", ".nan"], ["wdr_lambda", ">= 0", "nan"]),
+    "no lambda": (["--wdr_lambda", "null"], ["wdr_lambda", "got null"]),
+    "batch": (["--client.batch_size", "0"], ["client.batch_size", ">= 1", "0"]),
+    "learning rate": (["--client.optimizer.init_args.lr", "-1"], ["client.optimizer", "-1"]),
+    "clients": (["--partition.num_clients", "-3"], ["partition", "num_clients", "-3"]),
+    "alpha": (["--partition.alpha", "0"], ["partition", "alpha", "0"]),
+    "wrong base": (["--algorithm.aggregator", "torch.nn.Linear"],
+                   ["algorithm.aggregator", "Aggregator", "torch.nn.Linear"]),
+    "wrong data base": (["--data", "Dirichlet"], ["data", "Dirichlet"]),
+    "no such class": (["--model", "nothing.Net"], ["model", "nothing.Net"]),
+    "wrong model": (["--model", "collections.OrderedDict"], ["model", "Module", "OrderedDict"]),
+    "init arg": (["--model.hidden_features", "many"], ["model", "hidden_features", "int", "many"]),
+    "unknown init arg": (["--algorithm.aggregator.scopee", "all"], ["scopee"]),
+    "scope": (["--algorithm.aggregator.scope", "half"], ["scope", "output", "half"]),
+    "layers": (["--algorithm.aggregator.scope", "9"], ["scope", "between 1 and 4", "9"]),
+    "head": (["--head", "nowhere"], ["head", "nowhere", "conv1"]),
+    "config file": (["--config", "missing.yaml"], ["--config", "missing.yaml", "quickstart"]),
+    "algorithm": (["--algorithm", "magic"], ["--algorithm", "fedavg", "magic"]),
+    "no value": (["--config"], ["--config", "expected a value"]),
+    "accelerator": (["--trainer.accelerator", "abacus"], ["trainer.accelerator", "abacus"]),
+    "precision": (["--trainer.precision", "8"], ["trainer.precision", "32-true", "8"]),
+    "threads": (["--trainer.threads", "0"], ["trainer.threads", "0"]),
+    "combination": (["--partition", "Pathological", "--partition.num_clients", "20",
+                     "--data.num_classes", "100", "--partition.classes_per_client", "2"],
+                    ["20", "2", "100"]),
+    "image size": (["--data.image_size", "8"], ["image_size", "16", "8"]),
+    "manifest": (["--partition", "FromManifest", "--partition.path", "nowhere.json"],
+                 ["partition", "nowhere.json"]),
+    "resume nothing": (["--resume", "nowhere"], ["--resume", "config.yaml", "nowhere"]),
+    "logger": (["--logger", "papyrus"], ["logger", "papyrus"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_ends_with_one_clear_line(name, tmp_path, capsys):
+    arguments, expected = MISTAKES[name]
+    assert fit("--run_dir", tmp_path / "run", *arguments) == 2
+    captured = capsys.readouterr()
+    message = captured.err.strip()
+    assert "Traceback" not in captured.out + captured.err
+    assert message.count("\n") == 0, message
+    assert message.startswith("cwfed fit: error: ")
+    for part in expected:
+        assert part in message, message
+    assert not (tmp_path / "run").exists(), "a refused command leaves nothing behind"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("roundz: 3\n", ["roundz", "rounds"]),
+        ("rounds: many\n", ["rounds", "int", "many"]),
+        ("data: [\n", ["YAML"]),
+        ("- 1\n", ["mapping", "list"]),
+        ("partition: {class_path: Dirichlet, init_args: {alfa: 1}}\n", ["alfa"]),
+        ("algorithm: {aggregator: {class_path: Nothing}}\n", ["algorithm.aggregator", "Nothing"]),
+        ("\x00", ["YAML"]),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file(text, expected, tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert fit("--config", path, "--run_dir", tmp_path / "run") == 2
+    message = capsys.readouterr().err
+    for part in [str(path), *expected]:
+        assert part in message
+    assert "Traceback" not in message
+
+
+def test_a_folder_that_holds_something_is_refused(finished, capsys):
+    before = snapshot(finished)
+    assert fit("--run_dir", finished) == 2
+    assert f"--resume {finished}" in capsys.readouterr().err
+    assert snapshot(finished) == before
+
+
+def test_a_resumed_run_keeps_its_configuration(finished, capsys):
+    assert main(["fit", "--resume", str(finished), "--rounds", "9"]) == 2
+    assert "--rounds" in capsys.readouterr().err
+
+
+def test_resuming_with_another_partition_is_refused(finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").unlink()
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0\nrounds", "seed: 1\nrounds"))
+    assert main(["fit", "--resume", str(folder)]) == 2
+    assert "partition" in capsys.readouterr().err
+
+
+def test_a_users_own_model_by_class_path(tmp_path, monkeypatch):
+    (tmp_path / "mynet.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, width: int = 4, num_classes: int = 2):\n"
+        "        super().__init__()\n"
+        "        self.body = nn.Linear(256, width)\n"
+        "        self.classify = nn.Linear(width, num_classes)\n"
+        "    def forward(self, x):\n"
+        "        return self.classify(self.body(x.flatten(1)).relu())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["--model", "mynet.Net", "--model.width", "6", "--head", "classify"]
+    assert fit("--run_dir", tmp_path / "run", *arguments) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["parameters"] == 256 * 6 + 6 + 6 * 10 + 10
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["fit", "--help"], ["--version"], ["fly"]])
+def test_help_and_usage(arguments, capsys):
+    code = main(arguments)
+    captured = capsys.readouterr()
+    if arguments in ([], ["fly"]):
+        assert code == 2
+        assert "usage" in captured.err
+    else:
+        assert code == 0
+        assert captured.out
+
+
+def test_partition_prints_and_draws(tmp_path, capsys):
+    picture = tmp_path / "split.png"
+    arguments = [*SMALL, "--plot", str(picture)]
+    assert main(["partition", *arguments]) == 0
+    assert "partition" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(["partition", *SMALL, "--plot", str(tmp_path / "split.gif")]) == 2
+    assert ".png" in capsys.readouterr().err
+
+
+def test_tensorboard_writes_curves(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert fit("--run_dir", tmp_path / "run", "--logger", "tensorboard") == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    accuracy = [event.value for event in events.Scalars("received/accuracy")]
+    lines = without_seconds(tmp_path / "run" / "rounds.jsonl")
+    assert accuracy == pytest.approx([line["received"]["accuracy"] for line in lines])
+
+
+def test_wandb_is_imported_only_when_used():
+    code = "import sys, cwfed.cli.commands; sys.exit('wandb' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
