@@ -2,9 +2,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "reference"), str(ROOT / "tests")]
+
+# Tests of the inside compare bits: they need what a run sets for itself.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,13 @@
 from functools import partial
 
 import torch
+from torch import nn
+
 from cwfed.aggregators import CwFedAvg
 from cwfed.data.partitioners import Dirichlet
 from cwfed.data.sources import SyntheticImages
 from cwfed.federated import Algorithm, Experiment, LocalTraining, TrainerOptions
 from cwfed.objectives import WDR
-from torch import nn
 
 
 class TinyNet(nn.Module):

@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+
 from cwfed.results import (
     RoundRecord,
     append_line,

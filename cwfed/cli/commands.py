@@ -12,10 +12,10 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from cwfed.cli.files import UsageError, order_arguments
+from cwfed.cli.files import UsageError, order_arguments, take_option
 from cwfed.cli.parser import add_fit_options, build, make_parser, parse, plain
 from cwfed.engines.sequential import resolve_accelerator
-from cwfed.federated.experiment import Experiment, PreparedRun, resolve_threads
+from cwfed.federated.experiment import Experiment, PreparedRun
 from cwfed.federated.folder import CONFIG, RESULT, FolderWriter, RunFolder, require_empty
 from cwfed.federated.loggers import RoundLogger, make_loggers
 from cwfed.federated.loop import FederatedLoop
@@ -33,12 +33,11 @@ def fit(arguments: Sequence[str]) -> int:
     """Train: a new run, or the rest of one."""
     parser = make_parser("fit", "Train a method on a divided data set.")
     add_fit_options(parser)
-    resumed = _resumed_folder(arguments)
-    if resumed is not None:
-        arguments = _resume_arguments(resumed, arguments)
-    config = parse(parser, order_arguments(arguments))
-    if resumed is None:
-        return _fit_new(parser, config)
+    folders, others = take_option(arguments, "--resume")
+    if not folders:
+        return _fit_new(parser, parse(parser, order_arguments(arguments)))
+    resumed = Path(folders[-1]).expanduser()
+    config = parse(parser, order_arguments(_resume_arguments(resumed, others)))
     if (resumed / RESULT).is_file():
         log.info("%s is finished already; nothing changed", resumed)
         _show_result(resumed)
@@ -103,7 +102,6 @@ def _prepare(
     parser: ArgumentParser, config: Namespace, path: Path, progress: ProgressPrinter
 ) -> tuple[FederatedLoop, PreparedRun, RunFolder]:
     """Make everything that can fail on a user's mistake, before anything is written."""
-    config.trainer.threads = resolve_threads(config.trainer.threads)
     config.trainer.accelerator = resolve_accelerator(config.trainer.accelerator)
     experiment, made = build(parser, config)
     torch.set_num_threads(experiment.trainer.threads)
@@ -115,31 +113,17 @@ def _prepare(
     return run.loop([progress, RoundLogger(loggers, values), writer]), run, folder
 
 
-def _resumed_folder(arguments: Sequence[str]) -> Path | None:
-    for position, argument in enumerate(arguments):
-        if argument == "--resume":
-            if position + 1 == len(arguments):
-                raise UsageError("--resume: expected a run folder, got nothing")
-            return Path(arguments[position + 1]).expanduser()
-        if argument.startswith("--resume="):
-            return Path(argument.removeprefix("--resume=")).expanduser()
-    return None
-
-
-def _resume_arguments(folder: Path, arguments: Sequence[str]) -> list[str]:
+def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
     """Return the arguments of the run in the folder; only the place of the data may change."""
     if not (folder / CONFIG).is_file():
         raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
-    rest = [a for a in arguments if not a.startswith("--resume") and a != str(folder)]
-    allowed = ("--data_dir",)
-    for argument in rest:
-        name = argument.split("=")[0]
-        if name.startswith("--") and name not in allowed:
+    for argument in others:
+        if argument.startswith("--") and argument.split("=")[0] != "--data_dir":
             raise UsageError(
-                f"{name}: a resumed run keeps its configuration; expected only --data_dir beside "
-                f"--resume, got {argument}"
+                f"{argument.split('=')[0]}: a resumed run keeps its configuration; expected only "
+                f"--data_dir beside --resume, got {argument}"
             )
-    return ["--config", str(folder / CONFIG), *rest]
+    return ["--config", str(folder / CONFIG), *others]
 
 
 def _default_folder(config: Namespace) -> Path:
@@ -153,7 +137,7 @@ def _announce(run: PreparedRun, path: Path, state: FederatedState | None) -> Non
     images = run.data.images
     parameters = sum(p.numel() for p in run.model.parameters())
     log.info(
-        "%s on %s: %d samples, %d classes, %d clients, %s parameters; %s, %d threads",
+        "%s on %s: %d samples, %d classes, %d clients, %s parameters; %s, threads: %d",
         experiment.algorithm.name,
         images.name,
         len(images),

@@ -66,8 +66,8 @@ def order_arguments(arguments: Sequence[str]) -> list[str]:
     ``--config`` and ``--algorithm`` become paths. Without ``--algorithm`` and without a file that
     chooses a method, the default method comes first of all.
     """
-    configs, rest = _take(arguments, "--config")
-    algorithms, rest = _take(rest, "--algorithm")
+    configs, rest = take_option(arguments, "--config")
+    algorithms, rest = take_option(rest, "--algorithm")
     files = [find_config(text) for text in configs]
     chosen = [find_algorithm(text) for text in algorithms[-1:]]
     ordered = [part for file in files for part in ("--config", str(file))]
@@ -93,7 +93,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
     return value
 
 
-def _take(arguments: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+def take_option(arguments: Sequence[str], option: str) -> tuple[list[str], list[str]]:
     """Split off an option and its values: ``--option VALUE`` or ``--option=VALUE``."""
     taken: list[str] = []
     rest: list[str] = []

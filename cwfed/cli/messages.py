@@ -50,11 +50,15 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
     message = re.sub(r"Expected an? (.+?)\. Got value: (.*)", r"expected \1, got \2", message)
     if value and "got " not in message:
         message += f", got {value[1]}"
-    for what, pattern in (
-        ("key", r"Option '([^']+)' is not accepted"),
-        ("option", r"unrecognized arguments: --(\S+).*"),
-    ):
-        message = re.sub(pattern, lambda m, w=what: _unknown(w, m[1], known), message, flags=re.S)
+    message = re.sub(
+        r"Option '([^']+)' is not accepted", lambda m: _unknown("key ", m[1], known), message
+    )
+    message = re.sub(
+        r"unrecognized arguments: --([^\s=]+).*",
+        lambda m: _unknown("option --", m[1], known),
+        message,
+        flags=re.S,
+    )
     message = " ".join(message.split())
     field = ".".join(dict.fromkeys(keys))
     return f"{field}: {message}" if field else message
@@ -72,8 +76,6 @@ def _branches(union: re.Match[str]) -> str:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    name = name.split("=")[0]
-    dashes = "--" if what == "option" else ""
     close = get_close_matches(name, list(known), n=1)
-    hint = f"; did you mean {dashes}{close[0]}?" if close else "; see --help for those there are"
-    return f"unknown {what} {dashes}{name}{hint}"
+    hint = f"did you mean {close[0]}?" if close else "see --help for those there are"
+    return f"unknown {what}{name}; {hint}"

@@ -67,6 +67,9 @@ def make_parser(command: str, description: str) -> ArgumentParser:
         required=True,
         help="The network; what the data decides (classes, channels, image size) is filled in.",
     )
+    for action in parser._actions:
+        if action.dest == "algorithm":
+            action.metavar, action.help = "NAME", _ALGORITHM_HELP
     parser.set_defaults(
         {"client.optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.005}}}
     )
@@ -151,6 +154,10 @@ def _instantiate(option: str, class_type: type, *args: Any, **kwargs: Any) -> An
 _CONFIG_HELP = (
     "Configuration file, or the name of a shipped one such as mnist_practical. Several are merged "
     "in order; options given here win over all of them."
+)
+_ALGORITHM_HELP = (
+    "Name of a shipped method such as cwfedavg, fedavg or local, or a file. Replaces the method of "
+    "the configuration files. Default: cwfedavg."
 )
 _DATA_DIR_HELP = (
     "Folder searched for the data set before any download (parquet files, torchvision's layout, "

@@ -64,7 +64,7 @@ class ClientModule(LightningModule):
         """Move the client's class distribution to the device; start counting losses."""
         assert self.context is not None
         dtype = self.model.get_parameter(self.contract.head_weight).dtype
-        self.context = replace(self.context, p_K=self.context.p_K.to(self.device, dtype))
+        self.context = replace(self.context, p_K=self.context.p_K.to(dtype).to(self.device))
         self.losses = []
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

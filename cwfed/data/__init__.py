@@ -1,1 +1,1 @@
-"""TBD."""
+"""Data: sources, partitions, and the clients' batches."""

@@ -42,6 +42,6 @@ class ImageData:
         _, channels, height, width = self.images_NCHW.shape
         return channels, height, width
 
-    def class_counts_K(self) -> Tensor:  # noqa: N802
+    def class_counts_K(self) -> Tensor:
         """Return the number of samples of each class, int64 ``[K]``."""
         return torch.bincount(self.labels_N, minlength=self.num_classes)

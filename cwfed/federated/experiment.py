@@ -3,7 +3,6 @@
 Legend: M clients, K classes.
 """
 
-import os
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -196,12 +195,3 @@ class PreparedRun:
     def initialisation(self) -> Bank:
         """Return the common initialisation as a bank of M equal rows."""
         return replicate(model_state(self.model), self.data.num_clients)
-
-
-def resolve_threads(threads: int | None) -> int:
-    """Return the number of CPU threads to use: as asked, or the cores this process may use."""
-    if threads is not None:
-        return threads
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,1 +1,1 @@
-"""TBD."""
+"""Tables and figures from run records and partitions."""

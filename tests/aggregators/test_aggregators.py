@@ -1,6 +1,5 @@
 import inspect
 
-import cwfed.aggregators
 import pytest
 import torch
 from classwise import (
@@ -10,9 +9,11 @@ from classwise import (
     class_distribution_from_heads,
     fedavg,
 )
+from helpers import TinyNet
+
+import cwfed.aggregators
 from cwfed.aggregators import Aggregator, CwFedAvg, FedAvg, Local, ServerContext
 from cwfed.models import describe_model
-from helpers import TinyNet
 
 METHODS = [
     c
@@ -164,18 +165,14 @@ def test_cwfedavg_with_partial_participation_over_many_rounds(distribution):
         who = torch.randperm(CLIENTS, generator=g)[: int(torch.randint(1, 3, (), generator=g))]
         who = who.sort().values
         uploads[name] = uploads[name].clone()
-        uploads[name][who] = torch.randn(
-            len(who), *initial.shape, generator=g, dtype=torch.float64
-        )
+        uploads[name][who] = torch.randn(len(who), *initial.shape, generator=g, dtype=torch.float64)
         models, state = step(aggregator, uploads, server, who, state)
         p = (
             class_distribution_from_counts(counts.tolist())
             if distribution == "true"
             else class_distribution_from_heads(uploads[name].tolist())
         )
-        expected = reference.round(
-            as_lists(uploads[name]), counts.sum(1).tolist(), p, who.tolist()
-        )
+        expected = reference.round(as_lists(uploads[name]), counts.sum(1).tolist(), p, who.tolist())
         torch.testing.assert_close(
             models[name].flatten(1),
             torch.tensor(expected, dtype=torch.float64),

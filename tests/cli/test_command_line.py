@@ -11,6 +11,7 @@ import time
 
 import pytest
 import yaml
+
 from cwfed.cli import main
 
 SMALL = [

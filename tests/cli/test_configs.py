@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from cwfed.cli import main
 from cwfed.cli.files import config_root
 

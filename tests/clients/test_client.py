@@ -1,9 +1,10 @@
 import torch
+from helpers import TinyNet
+from lightning.pytorch import LightningModule
+
 from cwfed.clients import ClientModule
 from cwfed.models import describe_model
 from cwfed.objectives import ClientContext, CrossEntropy, Objective, ObjectiveTerm
-from helpers import TinyNet
-from lightning.pytorch import LightningModule
 
 
 class FeatureNorm(ObjectiveTerm):

@@ -1,12 +1,14 @@
 import pytest
 import torch
+
 from cwfed.data.plans import PlanLoader, batch_plan, normalise
 
 
 def plan(size, batch, epochs=1, seed=0, skip_small=False):
     generator = torch.Generator().manual_seed(seed)
-    return batch_plan(torch.arange(100, 100 + size), batch, epochs, generator,
-                      skip_small=skip_small)
+    return batch_plan(
+        torch.arange(100, 100 + size), batch, epochs, generator, skip_small=skip_small
+    )
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(20, [10, 10]), (29, [10, 10]), (9, [9]), (1, [1])])

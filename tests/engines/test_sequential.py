@@ -1,7 +1,8 @@
 import pytest
 import torch
-from cwfed.engines.sequential import resolve_accelerator, seeded
 from helpers import assert_same, small_experiment
+
+from cwfed.engines.sequential import resolve_accelerator, seeded
 
 
 def engine_and_start(**changes):
@@ -14,8 +15,9 @@ def test_clients_do_not_see_each_other():
     _, engine, start = engine_and_start()
     together = engine.fit(1, [0, 1, 2], start)
     alone = engine.fit(1, [2], start)
-    assert_same({n: v[2] for n, v in together.models.items()}, {n: v[0] for n, v in
-                                                                alone.models.items()})
+    assert_same(
+        {n: v[2] for n, v in together.models.items()}, {n: v[0] for n, v in alone.models.items()}
+    )
     assert together.losses[2] == alone.losses[0]
 
 
@@ -57,5 +59,5 @@ def test_seeded_restores_the_generator():
 
 def test_accelerators():
     assert resolve_accelerator("cpu") == "cpu"
-    with pytest.raises(ValueError, match="trainer.accelerator: expected one that this machine has"):
+    with pytest.raises(ValueError, match=r"trainer.accelerator: expected one that this machine has"):
         resolve_accelerator("abacus")

@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
-from cwfed.aggregators import CwFedAvg, FedAvg, Local
-from cwfed.federated import LocalTraining, LoopCallback, ReleasedCode
 from helpers import assert_same, run, small_experiment
 from rounds import cwfedavg_server, local_training
+
+from cwfed.aggregators import CwFedAvg, FedAvg, Local
+from cwfed.federated import LocalTraining, LoopCallback, ReleasedCode
 
 ROUNDS, LR, LAMBDA = 3, 0.05, 2.0
 
@@ -86,7 +87,9 @@ def test_wdr_brings_r_down():
             def on_round(self, record, state):
                 records.append(record.mean_r)
 
-        run(small_experiment(CwFedAvg(), objectives=objectives, rounds=8, wdr_lambda=10.0), [Keep()])
+        run(
+            small_experiment(CwFedAvg(), objectives=objectives, rounds=8, wdr_lambda=10.0), [Keep()]
+        )
         return records
 
     with_wdr, without = mean_r(None), mean_r([])

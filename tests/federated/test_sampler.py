@@ -1,4 +1,5 @@
 import pytest
+
 from cwfed.federated.sampler import UniformSampler
 
 

@@ -8,6 +8,7 @@ from classwise import (
     fedavg,
     personal_model,
 )
+
 from cwfed.functional.aggregation import (
     class_models,
     classwise_weights,
@@ -121,9 +122,7 @@ def test_mix_equals_loops_in_blocks(monkeypatch, shape):
     weights = torch.rand(5, 4, dtype=torch.float64)
     weights[3] = weights[1]  # equal rows are computed once
     theta = torch.randn(4, *shape, dtype=torch.float64)
-    expected = torch.stack(
-        [sum(weights[r, m] * theta[m] for m in range(4)) for r in range(5)]
-    )
+    expected = torch.stack([sum(weights[r, m] * theta[m] for m in range(4)) for r in range(5)])
     torch.testing.assert_close(mix(weights, theta), expected, atol=1e-14, rtol=0)
 
 

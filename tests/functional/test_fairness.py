@@ -1,6 +1,7 @@
 import statistics
 
 import pytest
+
 from cwfed.functional.fairness import fairness, pooled_accuracy
 
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from classwise import class_distribution_from_heads
+
 from cwfed.functional.distribution import label_distribution, norm_distribution
 from cwfed.functional.regularisers import weight_distribution_distance
 
@@ -41,9 +42,9 @@ def test_gradient_by_finite_differences():
         up, down = weight.clone(), weight.clone()
         up[index] += step
         down[index] -= step
-        slope = (
-            weight_distribution_distance(p, up) - weight_distribution_distance(p, down)
-        ) / (2 * step)
+        slope = (weight_distribution_distance(p, up) - weight_distribution_distance(p, down)) / (
+            2 * step
+        )
         assert leaf.grad[index].item() == pytest.approx(slope.item(), abs=1e-8)
         assert abs(slope) > 1e-4
 

@@ -1,5 +1,6 @@
 import numpy as np
 import torch
+
 from cwfed.functional.seeding import derive_seed, numpy_generator, torch_generator
 
 

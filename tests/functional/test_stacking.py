@@ -1,4 +1,5 @@
 import torch
+
 from cwfed.functional.stacking import replace_rows, replicate, row
 
 

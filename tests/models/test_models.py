@@ -1,7 +1,8 @@
 import pytest
 import torch
-from cwfed.models import CNN4, ResNet18, build_model, check_output, describe_model
 from torch import nn
+
+from cwfed.models import CNN4, ResNet18, build_model, check_output, describe_model
 
 
 @pytest.mark.parametrize(
@@ -107,5 +108,5 @@ def test_too_small_images_are_refused():
 
 
 def test_missing_arguments_of_a_factory_are_named():
-    with pytest.raises(ValueError, match="could not be built.*depth"):
+    with pytest.raises(ValueError, match=r"could not be built.*depth"):
         build_model(lambda depth: Foreign(), (1, 2, 2), 5)

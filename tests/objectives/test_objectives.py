@@ -1,8 +1,9 @@
 import inspect
 
-import cwfed.objectives
 import pytest
 import torch
+
+import cwfed.objectives
 from cwfed.objectives import (
     WDR,
     ClientContext,
