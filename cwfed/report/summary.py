@@ -7,11 +7,13 @@ from rich.table import Table
 
 from cwfed.results import METRICS
 
-_LABELS = {"received": "received from the server", "post_local": "after local training"}
+_LABELS = {"received": "received", "post_local": "after local training"}
 
 
 def result_table(result: Mapping[str, Any]) -> Table:
-    """Return a terminal table of a run's accuracies over all clients' test sets.
+    """Return a terminal table of a run's accuracies, pooled over all clients' test sets.
+
+    Fits 80 columns. The column of the validation choice is there only where there is one.
 
     Args:
         result: Content of ``result.json``.
@@ -22,18 +24,17 @@ def result_table(result: Mapping[str, Any]) -> Table:
     )
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("Test accuracy")
-    for heading in ("best (round)", "last", "selected on validation", "worst 10 % of clients"):
+    validated = any(result[metric]["val_selected"] for metric in METRICS)
+    headings = ["last", "best (round)", *(["by val. (round)"] if validated else []), "worst 10 %"]
+    for heading in headings:
         table.add_column(heading, justify="right")
     for metric in METRICS:
         chosen = result[metric]
+        cells = [_quote(chosen["last"]), _quote(chosen["best"], with_round=True)]
+        if validated:
+            cells.append(_quote(chosen["val_selected"], with_round=True))
         fair = chosen["fairness"] or {}
-        table.add_row(
-            _LABELS[metric],
-            _quote(chosen["best"], with_round=True),
-            _quote(chosen["last"]),
-            _quote(chosen["val_selected"], with_round=True),
-            _percent(fair.get("worst10")),
-        )
+        table.add_row(_LABELS[metric], *cells, _percent(fair.get("worst10")))
     return table
 
 

@@ -39,6 +39,14 @@ def snapshot(folder):
     }
 
 
+def wait_for(condition, process):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "finished"
@@ -142,11 +150,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     arguments = [*SMALL, "--rounds", "6", "--client.local_epochs", "3"]
     command = [sys.executable, "-m", "cwfed", "fit", *arguments, "--run_dir", str(tmp_path / "k")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "k").glob("checkpoints/*2.json")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_for(lambda: list((tmp_path / "k").glob("checkpoints/*2.json")), process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "k" / "result.json").exists()
@@ -157,6 +161,21 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     )
     hashes = [json.loads((tmp_path / f / "result.json").read_text())["hashes"] for f in ("k", "u")]
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGINT is POSIX")
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "cwfed", "fit", *SMALL, "--rounds", "500"]
+    process = subprocess.Popen(
+        [*command, "--run_dir", str(folder)], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    wait_for(lambda: list(folder.glob("checkpoints/*1.json")), process)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"cwfed fit --resume {folder}" in error.decode()
+    assert "Traceback" not in error.decode()
 
 
 def test_resuming_a_finished_run_changes_nothing(finished, capsys):
@@ -377,6 +396,13 @@ def test_tensorboard_writes_curves(tmp_path):
     accuracy = [event.value for event in events.Scalars("received/accuracy")]
     lines = without_seconds(tmp_path / "run" / "rounds.jsonl")
     assert accuracy == pytest.approx([line["received"]["accuracy"] for line in lines])
+
+
+def test_wandb_writes_into_the_run_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    assert fit("--run_dir", tmp_path / "run", "--logger", "wandb") == 0
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
 
 
 def test_wandb_is_imported_only_when_used():
