@@ -1,16 +1,17 @@
 """The contract of the server side.
 
-An aggregator turns the bank of last uploads into the models that the clients start the next round
-with. It is mostly a mixing matrix for each group of tensors; the matrices are pure functions in
-`cwfed.functional`, applied in one place here. Aggregators hold hyperparameters only: what evolves
-is a state that the loop owns and the checkpoint saves.
+An aggregator turns the bank of last uploads into what the clients receive. It is mostly a mixing
+matrix for each group of tensors; the matrices are pure functions in `cwfed.functional`, applied in
+one place here. Aggregators hold hyperparameters only: what evolves is a state that the loop owns
+and the checkpoint saves.
 
-Legend: M clients, K classes.
+Legend: M clients, m participants, K classes, F features.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -43,8 +44,74 @@ class ServerContext:
         return len(self.num_samples_M)
 
 
+class Clients(Protocol):
+    """What the server may have clients compute on their own data."""
+
+    def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
+        """Return the mean cross-entropy of each client's row on one part of its data.
+
+        Args:
+            clients: Ids, int64 ``[m]``.
+            models: A row for every client, ``[M, ...]`` by name.
+            part: ``train``, or ``holdout`` for the part kept by `Aggregator.holdout_fraction`.
+
+        Returns:
+            float64 ``[m]``; infinite for a client without samples there or a loss that is not a
+            number.
+        """
+
+    def class_means(self, clients: Tensor, models: Bank) -> tuple[Tensor, Tensor]:
+        """Return each client's mean unit-length feature by class, over its training part.
+
+        Args:
+            clients: Ids, int64 ``[m]``.
+            models: A row for every client, ``[M, ...]`` by name.
+
+        Returns:
+            Means of the output layer's inputs, each scaled to unit length, ``[m, K, F]`` (zeros
+            for a class without samples), and sample counts, int64 ``[m, K]``.
+        """
+
+
+@dataclass(frozen=True)
+class ServerRound:
+    """What reaches the server in a round.
+
+    Attributes:
+        uploads: The last upload of every client, ``[M, ...]`` by name; the common initialisation
+            where a client has not uploaded yet.
+        starts: What the participants' training started from, ``[M, ...]`` by name.
+        participants: Ids of the clients whose uploads are of this round, int64, ascending, at
+            least one.
+        clients: The clients, to ask for what they compute.
+    """
+
+    uploads: Bank
+    starts: Bank
+    participants: Tensor
+    clients: Clients
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the clients receive.
+
+    Attributes:
+        models: With which every client would start the next round, ``[M, ...]`` by name.
+        anchors: What proximal terms pull towards, ``[M, ...]`` by name; None: `models`.
+    """
+
+    models: Bank
+    anchors: Bank | None = None
+
+
 class Aggregator(ABC):
     """Server side of a method.
+
+    Attributes:
+        holdout_fraction: Fraction of each client's training part that the method keeps from
+            training for decisions of its own (FedFomo's validation part).
+        needs_everyone: Why the method cannot work with a part of the clients, or None.
 
     Args:
         aggregate_buffers: Whether floating-point buffers (BatchNorm statistics) are aggregated
@@ -52,15 +119,62 @@ class Aggregator(ABC):
             over the participants. False leaves every client its own, as the released code does.
     """
 
+    holdout_fraction: float = 0.0
+    needs_everyone: str | None = None
+
     def __init__(self, aggregate_buffers: bool = True) -> None:
         self.aggregate_buffers = aggregate_buffers
 
-    def init_state(self, server: ServerContext) -> ServerState:
-        """Return the state before the first round; tensors by name."""
-        return {}
-
     def validate(self, server: ServerContext) -> None:  # noqa: B027
         """Raise a ValueError where the hyperparameters do not fit the model or the clients."""
+
+    def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
+        """Return the state before the first round; tensors by name.
+
+        Args:
+            server: What the server knows.
+            initialisation: The common initialisation, M equal rows by name.
+        """
+        return {}
+
+    def select(
+        self,
+        received: Bank,
+        uploads: Bank,
+        participants: Tensor,
+        state: ServerState,
+        server: ServerContext,
+        clients: Clients,
+    ) -> tuple[Bank, ServerState]:
+        """Return what the participants start from, chosen on their own data, and the state.
+
+        By default what they received.
+
+        Args:
+            received: The models of the last `Broadcast`, ``[M, ...]`` by name.
+            uploads: The last upload of every client, ``[M, ...]`` by name.
+            participants: Ids, int64, ascending.
+            state: The state as of the last round; not to be changed.
+            server: What the server knows.
+            clients: The clients, to ask for what they compute.
+        """
+        return received, state
+
+    @abstractmethod
+    def aggregate(
+        self, round_: ServerRound, state: ServerState, server: ServerContext
+    ) -> tuple[Broadcast, ServerState]:
+        """Return what the clients receive, and the state. Every client gets a model.
+
+        Args:
+            round_: What reached the server.
+            state: The state as of the last round; not to be changed.
+            server: What the server knows.
+        """
+
+
+class MixingAggregator(Aggregator):
+    """An aggregator that is a mixing matrix for each tensor and nothing else."""
 
     @abstractmethod
     def mixing(
@@ -69,10 +183,8 @@ class Aggregator(ABC):
         """Return the mixing matrix of every parameter and floating-point buffer, and the state.
 
         Args:
-            uploads: The last upload of every client, ``[M, ...]`` by name; the common
-                initialisation where a client has not uploaded yet.
-            participants: Ids of the clients whose uploads are of this round, int64, ascending,
-                at least one.
+            uploads: As in `ServerRound`.
+            participants: As in `ServerRound`.
             state: The state as of the last round; not to be changed.
             server: What the server knows.
 
@@ -81,13 +193,17 @@ class Aggregator(ABC):
         """
 
     def aggregate(
-        self, uploads: Bank, participants: Tensor, state: ServerState, server: ServerContext
-    ) -> tuple[dict[str, Tensor], ServerState]:
-        """Return the models ``[M, ...]`` with which the clients start the next round.
+        self, round_: ServerRound, state: ServerState, server: ServerContext
+    ) -> tuple[Broadcast, ServerState]:
+        """Apply the matrices. Arguments as for `Aggregator.aggregate`."""
+        matrices, state = self.mixing(round_.uploads, round_.participants, state, server)
+        return Broadcast(self.apply(matrices, round_, server)), state
 
-        Arguments as for `mixing`. Every client gets a model, participant or not.
-        """
-        matrices, state = self.mixing(uploads, participants, state, server)
+    def apply(
+        self, matrices: Mapping[str, Tensor], round_: ServerRound, server: ServerContext
+    ) -> dict[str, Tensor]:
+        """Return the mixed models; a tensor without a matrix stays each client's own."""
+        uploads, participants = round_.uploads, round_.participants
         models = dict(uploads)
         names = [*server.model.parameters]
         if self.aggregate_buffers:
@@ -96,8 +212,9 @@ class Aggregator(ABC):
                 top = uploads[name][participants].amax(0)
                 models[name] = top.expand(uploads[name].shape)
         for name in names:
-            models[name] = mix(matrices[name], uploads[name])
-        return models, state
+            if name in matrices:
+                models[name] = mix(matrices[name], uploads[name])
+        return models
 
 
 def same_for_all(weights_M: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cwfed.aggregators.base import (
-    Aggregator,
+    MixingAggregator,
     ServerContext,
     ServerState,
     one_matrix,
@@ -25,7 +25,7 @@ Q = "classwise_weights_MK"
 """Name of Q in the aggregator's state."""
 
 
-class CwFedAvg(Aggregator):
+class CwFedAvg(MixingAggregator):
     """cwFedAvg (arXiv 2406.07800): one FedAvg a class, personal models mixed from the classes.
 
     ``w_j^G = sum_i q_ij w_i`` with ``q_ij = p_i p_ij / sum_i p_i p_ij``, then
@@ -72,7 +72,7 @@ class CwFedAvg(Aggregator):
             return frozenset((*server.model.parameters, *server.model.float_buffers))
         return server.model.head_names()
 
-    def init_state(self, server: ServerContext) -> ServerState:
+    def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return a Q whose columns rest on the holders of each class.
 
         All uploads equal the initialisation then, so any columns that sum to 1 give the same

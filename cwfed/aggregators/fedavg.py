@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from cwfed.aggregators.base import (
-    Aggregator,
+    MixingAggregator,
     ServerContext,
     ServerState,
     one_matrix,
@@ -15,7 +15,7 @@ from cwfed.functional.aggregation import sample_weights
 from cwfed.functional.stacking import Bank
 
 
-class FedAvg(Aggregator):
+class FedAvg(MixingAggregator):
     """FedAvg: ``w = sum_i p_i w_i`` over the participants (McMahan et al. 2017, Algorithm 1).
 
     One model for everybody, weighted by training samples. Use it as the reference that does not

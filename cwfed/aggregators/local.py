@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from cwfed.aggregators.base import (
-    Aggregator,
+    MixingAggregator,
     ServerContext,
     ServerState,
     identity,
@@ -14,7 +14,7 @@ from cwfed.aggregators.base import (
 from cwfed.functional.stacking import Bank
 
 
-class Local(Aggregator):
+class Local(MixingAggregator):
     """Every client keeps its own model: the floor that personalisation must beat.
 
     Use it to see whether a client gains from taking part at all. Nothing is sent.

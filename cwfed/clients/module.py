@@ -26,7 +26,6 @@ class ClientModule(LightningModule):
     Args:
         model: The network, images ``[B, C, H, W]`` to logits ``[B, K]``.
         contract: The model's names.
-        objective: The local objective.
         optimizer: Called with the parameters at the start of every local training.
         num_classes: K.
     """
@@ -35,25 +34,40 @@ class ClientModule(LightningModule):
         self,
         model: nn.Module,
         contract: ModelContract,
-        objective: Objective,
         optimizer: OptimizerFactory,
         num_classes: int,
     ) -> None:
         super().__init__()
         self.model = model
         self.contract = contract
-        self.objective = objective
         self.optimizer_factory = optimizer
         self.counts = MulticlassStatScores(num_classes, average="micro", validate_args=False)
-        self.context: ClientContext | None = None
+        self.objective: Objective
+        self.context: ClientContext
         self.losses: list[Tensor] = []
         self._features: Tensor | None = None
-        if objective.needs_features:
-            model.get_submodule(contract.head).register_forward_pre_hook(self._keep_features)
+        model.get_submodule(contract.head).register_forward_pre_hook(self._keep_features)
 
-    def bind(self, context: ClientContext) -> None:
-        """Become the client of the context."""
+    def bind(self, context: ClientContext, objective: Objective, trainable: Iterable[str]) -> None:
+        """Become a client in one phase of its training.
+
+        Args:
+            context: The client.
+            objective: The local objective of the phase.
+            trainable: Names of the parameters that the phase trains.
+        """
         self.context = context
+        self.objective = objective
+        self.losses = []
+        names = set(trainable)
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in names)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the inputs of the output layer, ``[B, F]``."""
+        self(images)
+        assert self._features is not None
+        return self._features
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits ``[B, K]``."""
@@ -61,15 +75,16 @@ class ClientModule(LightningModule):
         return logits
 
     def on_fit_start(self) -> None:
-        """Move the client's class distribution to the device; start counting losses."""
-        assert self.context is not None
-        dtype = self.model.get_parameter(self.contract.head_weight).dtype
-        self.context = replace(self.context, p_K=self.context.p_K.to(dtype).to(self.device))
-        self.losses = []
+        """Move the client's tensors to the device."""
+        dtype = next(self.model.parameters()).dtype
+        self.context = replace(
+            self.context,
+            p_K=self.context.p_K.to(dtype).to(self.device),
+            anchor={name: value.to(self.device) for name, value in self.context.anchor.items()},
+        )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the local objective on one batch, a scalar."""
-        assert self.context is not None
         images, targets = batch
         logits = self(images)
         step = Step(logits, targets, dict(self.model.named_parameters()), self._features)
@@ -100,7 +115,7 @@ class ClientModule(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return a fresh optimiser: clients keep no optimiser state between rounds."""
-        return self.optimizer_factory(self.model.parameters())
+        return self.optimizer_factory([p for p in self.model.parameters() if p.requires_grad])
 
     def _keep_features(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self._features = inputs[0]

@@ -11,9 +11,11 @@ from torch import Tensor
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import Manifest
 from cwfed.data.plans import PlanLoader, batch_plan
-from cwfed.functional.seeding import torch_generator
+from cwfed.functional.partition import holdout
+from cwfed.functional.seeding import numpy_generator, torch_generator
 
-Part = Literal["train", "val", "test"]
+Part = Literal["train", "val", "test", "holdout"]
+"""``holdout`` is cut from the training part for decisions of the method, not for selection."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class FederatedData:
         eval_batch_size: Samples of an evaluation batch.
         skip_small: See `batch_plan`.
         dtype: Floating-point type of the images served.
+        holdout_fraction: Fraction of each client's training part that the method keeps from
+            training.
     """
 
     images: ImageData
@@ -39,6 +43,7 @@ class FederatedData:
     eval_batch_size: int = 500
     skip_small: bool = False
     dtype: torch.dtype = torch.float32
+    holdout_fraction: float = 0.0
 
     @property
     def num_clients(self) -> int:
@@ -47,10 +52,16 @@ class FederatedData:
 
     @cached_property
     def _indices(self) -> dict[str, list[Tensor]]:
-        return {
-            part: [torch.from_numpy(getattr(client, part)) for client in self.manifest.clients]
-            for part in ("train", "val", "test")
-        }
+        parts: dict[str, list[Tensor]] = {"train": [], "val": [], "test": [], "holdout": []}
+        for client, split in enumerate(self.manifest.clients):
+            train, kept = split.train, split.train[:0]
+            if self.holdout_fraction:
+                generator = numpy_generator(self.seed, "holdout", client=client)
+                train, kept = holdout(train, self.holdout_fraction, generator)
+            arrays = {"train": train, "val": split.val, "test": split.test, "holdout": kept}
+            for part, array in arrays.items():
+                parts[part].append(torch.from_numpy(array))
+        return parts
 
     def indices(self, client: int, part: Part) -> Tensor:
         """Return a client's sample indices in one part, int64, ascending."""
@@ -58,19 +69,36 @@ class FederatedData:
 
     def label_counts_MK(self, *parts: Part) -> Tensor:
         """Return label counts n_ij over the named parts, int64 ``[M, K]``."""
-        return self.manifest.label_counts(self.images.labels_N, parts)
+        labels, classes = self.images.labels_N, self.images.num_classes
+        counts = torch.zeros(self.num_clients, classes, dtype=torch.int64)
+        for client in range(self.num_clients):
+            for part in parts:
+                counts[client] += torch.bincount(
+                    labels[self.indices(client, part)], minlength=classes
+                )
+        return counts
 
-    def training_loader(self, client: int, round_: int) -> PlanLoader:
-        """Return the batches of one client's local training in one round."""
-        generator = torch_generator(self.seed, "batches", round_=round_, client=client)
-        plan = batch_plan(
+    def training_loader(
+        self, client: int, round_: int, epochs: int | None = None, plan: int = 0
+    ) -> PlanLoader:
+        """Return the batches of one client's local training in one round.
+
+        Args:
+            client: Id.
+            round_: Round number.
+            epochs: Passes over the training part; by default `local_epochs`.
+            plan: Number of the plan; the same numbers give the same batches.
+        """
+        purpose = f"batches/{plan}" if plan else "batches"
+        generator = torch_generator(self.seed, purpose, round_=round_, client=client)
+        batches = batch_plan(
             self.indices(client, "train"),
             self.batch_size,
-            self.local_epochs,
+            epochs or self.local_epochs,
             generator,
             skip_small=self.skip_small,
         )
-        return self._loader(plan)
+        return self._loader(batches)
 
     def evaluation_loader(self, client: int, part: Part) -> PlanLoader:
         """Return all samples of one part in large batches, in ascending order."""

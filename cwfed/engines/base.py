@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from cwfed.clients.module import OptimizerFactory
+from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import FederatedData, Part
 from cwfed.functional.contract import ModelContract
 from cwfed.functional.stacking import Bank
@@ -23,20 +24,16 @@ class Workload:
     Attributes:
         model: A network in its initial state; engines may use it as a workspace.
         contract: Its names.
-        objective: The local objective.
         contexts: What the terms may know of each client, by client id.
         optimizer: Called with the parameters at the start of every local training.
         data: The clients' data.
-        seed: The run's seed, for randomness inside the model (dropout).
     """
 
     model: nn.Module
     contract: ModelContract
-    objective: Objective
     contexts: Sequence[ClientContext]
     optimizer: OptimizerFactory
     data: FederatedData
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,24 @@ class Engine(ABC):
     """Trains and scores cohorts; every engine gives the same numbers."""
 
     @abstractmethod
-    def fit(self, round_: int, clients: Sequence[int], start: Bank) -> Fitted:
-        """Train each client for a round from its own row.
+    def fit(
+        self,
+        round_: int,
+        clients: Sequence[int],
+        start: Bank,
+        anchors: Bank,
+        phase: TrainingPhase,
+        objective: Objective,
+    ) -> Fitted:
+        """Train each client for one phase of a round from its own row.
 
         Args:
             round_: Round number, which selects the batches.
             clients: Ids, ascending.
             start: Models of all M clients, ``[M, ...]`` by name.
+            anchors: What proximal terms pull towards, ``[M, ...]`` by name.
+            phase: What is trained and for how long.
+            objective: The local objective of the phase.
         """
 
     @abstractmethod
@@ -76,4 +84,11 @@ class Engine(ABC):
 
         Returns:
             float64 ``[m, 3]``: correct predictions, samples, summed cross-entropy.
+        """
+
+    @abstractmethod
+    def class_means(self, clients: Sequence[int], models: Bank) -> tuple[Tensor, Tensor]:
+        """Return each client's mean unit-length feature by class, over its training part.
+
+        Arguments as for `evaluate`; returns means ``[m, K, F]`` and counts int64 ``[m, K]``.
         """

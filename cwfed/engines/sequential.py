@@ -4,17 +4,22 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from cwfed.clients.module import ClientModule
+from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import Part
+from cwfed.data.plans import PlanLoader
 from cwfed.engines.base import Engine, Fitted, Workload
 from cwfed.functional.seeding import derive_seed
 from cwfed.functional.stacking import Bank, row
+from cwfed.objectives.base import Objective
 
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed"]
 
@@ -42,20 +47,34 @@ class SequentialEngine(Engine):
         self.module = ClientModule(
             workload.model,
             workload.contract,
-            workload.objective,
             workload.optimizer,
             workload.data.images.num_classes,
         )
 
-    def fit(self, round_: int, clients: Sequence[int], start: Bank) -> Fitted:
+    def fit(
+        self,
+        round_: int,
+        clients: Sequence[int],
+        start: Bank,
+        anchors: Bank,
+        phase: TrainingPhase,
+        objective: Objective,
+    ) -> Fitted:
         """See `Engine.fit`."""
+        contract, data = self.workload.contract, self.workload.data
         trained = {
             name: torch.empty((len(clients), *value.shape[1:]), dtype=value.dtype)
             for name, value in start.items()
         }
         losses = []
         for position, client in enumerate(clients):
-            self._fit_client(round_, client, start)
+            load_row(self.module.model, start, client)
+            anchor = {name: anchors[name][client] for name in contract.parameters}
+            context = replace(self.workload.contexts[client], anchor=anchor)
+            self.module.bind(context, objective, phase.names(contract))
+            loader = data.training_loader(client, round_, phase.epochs, phase.plan)
+            purpose = f"model/{phase.plan}" if phase.plan else "model"
+            self._train(loader, derive_seed(data.seed, purpose, round_=round_, client=client))
             losses.append(self.module.mean_loss())
             for name, value in model_state(self.module.model).items():
                 trained[name][position] = value
@@ -73,16 +92,27 @@ class SequentialEngine(Engine):
                 scores[position] = torch.tensor(self.module.score(), dtype=torch.float64)
         return scores
 
-    def _fit_client(self, round_: int, client: int, start: Bank) -> None:
-        load_row(self.module.model, start, client)
-        self.module.bind(self.workload.contexts[client])
-        self.module.losses = []
-        loader = self.workload.data.training_loader(client, round_)
+    def class_means(self, clients: Sequence[int], models: Bank) -> tuple[Tensor, Tensor]:
+        """See `Engine.class_means`."""
+        classes = self.workload.data.images.num_classes
+        width = models[self.workload.contract.head_weight].shape[-1]
+        means = torch.zeros(len(clients), classes, width, dtype=torch.float64)
+        counts = self.workload.data.label_counts_MK("train")[list(clients)]
+        device = self.trainer.strategy.root_device
+        model = self.module.to(device).eval()
+        for position, client in enumerate(clients):
+            load_row(model.model, models, client)
+            with torch.no_grad():
+                for images, targets in self.workload.data.evaluation_loader(client, "train"):
+                    features = model.features(images.to(device)).to(torch.float64).cpu()
+                    means[position].index_add_(0, targets, F.normalize(features, dim=1))
+        return means / counts[..., None].clamp_min(1), counts
+
+    def _train(self, loader: PlanLoader, seed: int) -> None:
         if not len(loader):
             return
         # One Lightning epoch runs the whole plan, which holds all local epochs.
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + 1
-        seed = derive_seed(self.workload.seed, "model", round_=round_, client=client)
         with _quiet(), seeded(seed):
             try:
                 self.trainer.fit(self.module, train_dataloaders=loader)

@@ -34,6 +34,8 @@ def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: in
         "round": state.round,
         "uploads": dict(state.uploads),
         "received": dict(state.received),
+        "anchors": dict(state.anchors),
+        "personal": dict(state.personal),
         "server": dict(state.server),
         "post_local": dict(state.post_local),
     }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cwfed.aggregators.base import ServerContext
+from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import FederatedData, Part
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import Manifest, make_manifest
@@ -84,15 +85,28 @@ class Experiment:
         if not 0 <= self.val_fraction < 1:
             raise ValueError(f"val_fraction: expected a number in [0, 1), got {self.val_fraction}")
         UniformSampler(self.partition.num_clients, self.participation, self.seed)
-        self.objective()
+        self.phases()
+        reason = self.algorithm.aggregator.needs_everyone
+        if reason and self.participation < 1:
+            raise ValueError(
+                f"participation: expected 1 with {self.algorithm.name}, since {reason}; "
+                f"got {self.participation}"
+            )
         try:
             self.client.optimizer([nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError) as error:
             raise ValueError(f"client.optimizer: {error}") from error
 
-    def objective(self) -> Objective:
-        """Return cross-entropy plus the method's terms, λ filled in."""
-        return Objective([CrossEntropy(), *map(self._weighted, self.algorithm.objectives)])
+    def phases(self) -> list[tuple[TrainingPhase, Objective]]:
+        """Return the phases of local training and their objectives, λ filled in.
+
+        A phase's objective is cross-entropy plus its own terms, or else the method's.
+        """
+        phases = []
+        for phase in self.algorithm.phases:
+            terms = self.algorithm.objectives if phase.objectives is None else phase.objectives
+            phases.append((phase, Objective([CrossEntropy(), *map(self._weighted, terms)])))
+        return phases
 
     def divide(self, data_dir: Path | None = None) -> tuple[ImageData, Manifest]:
         """Load the data set and divide it among the clients."""
@@ -119,10 +133,14 @@ class Experiment:
             self.trainer.eval_batch_size,
             self.released_code.skip_small_clients,
             dtype,
+            self.algorithm.aggregator.holdout_fraction,
         )
         with seeded(derive_seed(self.seed, "initialisation")):
             model = build_model(self.model, images.input_shape, images.num_classes).to(dtype)
-        contract = describe_model(model, images.num_classes, self.head)
+            contract = describe_model(model, images.num_classes, self.head)
+            if self.algorithm.head:
+                self.algorithm.head.install(model, contract)
+                contract = describe_model(model, images.num_classes, contract.head)
         check_output(model, images.input_shape, images.num_classes)
         return PreparedRun(self, data, model, contract)
 
@@ -174,11 +192,9 @@ class PreparedRun:
         workload = Workload(
             self.model,
             self.contract,
-            experiment.objective(),
             contexts,
             experiment.client.optimizer,
             data,
-            experiment.seed,
         )
         options = experiment.trainer
         return FederatedLoop(
@@ -188,6 +204,7 @@ class PreparedRun:
             UniformSampler(data.num_clients, experiment.participation, experiment.seed),
             p_MK,
             experiment.rounds,
+            experiment.phases(),
             validation=experiment.val_fraction > 0,
             callbacks=callbacks,
         )

@@ -8,19 +8,43 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import isnan
 from time import perf_counter
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from cwfed.aggregators.base import Aggregator, ServerContext
+from cwfed.aggregators.base import Aggregator, ServerContext, ServerRound
+from cwfed.clients.phase import TrainingPhase, check_phases, keeps_personal, makes_personal
 from cwfed.data.federated import Part
-from cwfed.engines.base import Engine, Fitted
+from cwfed.engines.base import Engine
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.sampler import UniformSampler
 from cwfed.federated.state import FederatedState
 from cwfed.functional.regularisers import weight_distribution_distance
 from cwfed.functional.stacking import Bank, replace_rows
+from cwfed.objectives.base import Objective
 from cwfed.results import RoundRecord, Score
+
+
+class EngineClients:
+    """What the server may ask of clients, computed by the engine.
+
+    Args:
+        engine: Scores cohorts.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
+        """See `cwfed.aggregators.base.Clients.loss`."""
+        scores = self.engine.evaluate(clients.tolist(), models, cast(Part, part))
+        loss = scores[:, 2] / scores[:, 1]
+        return torch.where(loss.isfinite(), loss, torch.inf)
+
+    def class_means(self, clients: Tensor, models: Bank) -> tuple[Tensor, Tensor]:
+        """See `cwfed.aggregators.base.Clients.class_means`."""
+        return self.engine.class_means(clients.tolist(), models)
 
 
 class FederatedLoop:
@@ -33,6 +57,7 @@ class FederatedLoop:
         sampler: Draws the participants.
         p_MK: Class distribution of every client's labels, ``[M, K]``, for R.
         rounds: Number of the last round.
+        phases: Phases of local training with their objectives.
         validation: Whether clients have a validation part to score.
         callbacks: Hooks.
     """
@@ -45,17 +70,21 @@ class FederatedLoop:
         sampler: UniformSampler,
         p_MK: Tensor,
         rounds: int,
+        phases: Sequence[tuple[TrainingPhase, Objective]],
         *,
         validation: bool = False,
         callbacks: Sequence[LoopCallback] = (),
     ) -> None:
         aggregator.validate(server)
+        check_phases([phase for phase, _ in phases])
         self.engine = engine
         self.aggregator = aggregator
         self.server = server
         self.sampler = sampler
         self.p_MK = p_MK
         self.rounds = rounds
+        self.phases = phases
+        self.clients = EngineClients(engine)
         self.parts: tuple[Part, ...] = ("test", "val") if validation else ("test",)
         self.callbacks = tuple(callbacks)
         self._seconds: dict[str, float] = {}
@@ -68,56 +97,82 @@ class FederatedLoop:
             state = self.score_initialisation(state)
         for round_ in range(state.round + 1, self.rounds + 1):
             participants = self.sampler.sample(round_)
-            fitted = self.fit(round_, participants, state.received)
-            state = self.upload(state, participants, fitted)
+            state, starts = self.select(state, participants)
+            state, losses = self.fit(round_, state, starts, participants)
             state = self.score_post_local(state, participants)
-            state = self.aggregate(round_, state, participants)
-            self.report(state, participants, fitted)
+            state = self.aggregate(round_, state, starts, participants)
+            self.report(state, participants, losses)
         for callback in self.callbacks:
             callback.on_end(state)
         return state
 
     def initial_state(self, initialisation: Bank) -> FederatedState:
         """Return the state before the first round from a bank of equal rows."""
-        server = self.aggregator.init_state(self.server)
-        return FederatedState(0, initialisation, initialisation, server, {})
+        same = dict.fromkeys(("uploads", "received", "anchors", "personal"), initialisation)
+        server = self.aggregator.init_state(self.server, initialisation)
+        return FederatedState(round=0, **same, server=server, post_local={})
 
-    def fit(self, round_: int, participants: Sequence[int], start: Bank) -> Fitted:
-        """Train the participants from what they received."""
+    def select(
+        self, state: FederatedState, participants: Sequence[int]
+    ) -> tuple[FederatedState, Bank]:
+        """Let the participants choose or mix what they start from."""
+        with self._timed("select"):
+            starts, server = self.aggregator.select(
+                state.received,
+                state.uploads,
+                torch.as_tensor(participants),
+                state.server,
+                self.server,
+                self.clients,
+            )
+        return replace(state, server=server), starts
+
+    def fit(
+        self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
+    ) -> tuple[FederatedState, Sequence[float]]:
+        """Train the participants phase by phase; return the losses of the upload's last phase."""
+        losses: Sequence[float] = ()
         with self._timed("fit"):
-            return self.engine.fit(round_, participants, start)
-
-    def upload(
-        self, state: FederatedState, participants: Sequence[int], fitted: Fitted
-    ) -> FederatedState:
-        """Put the participants' models into the bank of last uploads."""
-        with self._timed("aggregate"):
-            uploads = replace_rows(state.uploads, participants, fitted.models)
-        return replace(state, uploads=uploads)
+            for phase, objective in self.phases:
+                banks = {"received": starts, "upload": state.uploads, "personal": state.personal}
+                fitted = self.engine.fit(
+                    round_, participants, banks[phase.source], state.anchors, phase, objective
+                )
+                if phase.target == "upload":
+                    losses = fitted.losses
+                    uploads = replace_rows(state.uploads, participants, fitted.models)
+                    state = replace(state, uploads=uploads)
+                else:
+                    personal = replace_rows(state.personal, participants, fitted.models)
+                    state = replace(state, personal=personal)
+        return state, losses
 
     def score_post_local(
         self, state: FederatedState, participants: Sequence[int]
     ) -> FederatedState:
         """Score the participants right after training; the others keep their last score."""
+        personal = makes_personal([phase for phase, _ in self.phases])
+        models = state.personal if personal else state.uploads
         with self._timed("evaluate_post_local"):
             index = torch.as_tensor(participants)
             scores: dict[str, Tensor] = {
                 part: state.post_local[part].index_copy(
-                    0, index, self.engine.evaluate(participants, state.uploads, part)
+                    0, index, self.engine.evaluate(participants, models, part)
                 )
                 for part in self.parts
             }
         return replace(state, post_local=scores)
 
     def aggregate(
-        self, round_: int, state: FederatedState, participants: Sequence[int]
+        self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
     ) -> FederatedState:
-        """Let the server make every client's next model."""
+        """Let the server make what every client receives."""
+        sent = ServerRound(state.uploads, starts, torch.as_tensor(participants), self.clients)
         with self._timed("aggregate"):
-            received, server = self.aggregator.aggregate(
-                state.uploads, torch.as_tensor(participants), state.server, self.server
-            )
-        return replace(state, round=round_, received=received, server=server)
+            broadcast, server = self.aggregator.aggregate(sent, state.server, self.server)
+        received = broadcast.models
+        anchors = received if broadcast.anchors is None else broadcast.anchors
+        return replace(state, round=round_, received=received, anchors=anchors, server=server)
 
     def score_initialisation(self, state: FederatedState) -> FederatedState:
         """Report the common initialisation as round 0."""
@@ -126,17 +181,18 @@ class FederatedLoop:
         self._emit(state, RoundRecord(0, (), received, None, None, self._mean_r(state), {}))
         return state
 
-    def report(self, state: FederatedState, participants: Sequence[int], fitted: Fitted) -> None:
+    def report(
+        self, state: FederatedState, participants: Sequence[int], losses: Sequence[float]
+    ) -> None:
         """Score what the clients received and tell the callbacks about the round."""
         received = self._score_received(state)
-        losses = [loss for loss in fitted.losses if not isnan(loss)]
-        mean_loss = sum(losses) / len(losses) if losses else None
+        known = [loss for loss in losses if not isnan(loss)]
         record = RoundRecord(
             state.round,
             tuple(participants),
             received,
             state.post_local,
-            mean_loss,
+            sum(known) / len(known) if known else None,
             self._mean_r(state),
             {},
         )
@@ -152,10 +208,11 @@ class FederatedLoop:
 
     def _score_received(self, state: FederatedState) -> Score:
         everyone = range(self.server.num_clients)
+        # A personal model that a client carries from round to round is the client's model.
+        carried = keeps_personal([phase for phase, _ in self.phases])
+        models = state.personal if carried else state.received
         with self._timed("evaluate_received"):
-            return {
-                part: self.engine.evaluate(everyone, state.received, part) for part in self.parts
-            }
+            return {part: self.engine.evaluate(everyone, models, part) for part in self.parts}
 
     def _emit(self, state: FederatedState, record: RoundRecord) -> None:
         seconds, self._seconds = self._seconds, {}

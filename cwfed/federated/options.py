@@ -6,7 +6,9 @@ import torch
 
 from cwfed.aggregators.base import Aggregator
 from cwfed.clients.module import OptimizerFactory
+from cwfed.clients.phase import TrainingPhase, check_phases
 from cwfed.engines.sequential import Precision
+from cwfed.models.heads import Head
 from cwfed.objectives.base import ObjectiveTerm
 
 
@@ -24,11 +26,19 @@ class Algorithm:
         name: Name of the method in results and tables.
         aggregator: The server side.
         objectives: Terms that local training adds to cross-entropy.
+        phases: Phases of local training; one that trains everything by default.
+        head: What the model's output layer is replaced by; null leaves it.
     """
 
     name: str
     aggregator: Aggregator
     objectives: list[ObjectiveTerm] = field(default_factory=list)
+    phases: list[TrainingPhase] = field(default_factory=lambda: [TrainingPhase()])
+    head: Head | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the phases fit together."""
+        check_phases(self.phases)
 
 
 @dataclass

@@ -19,6 +19,9 @@ class FederatedState:
         uploads: Last upload of every client, ``[M, ...]`` by name; the initialisation where a
             client has not uploaded yet.
         received: Model with which every client would start the next round, ``[M, ...]`` by name.
+        anchors: What proximal terms pull towards, ``[M, ...]`` by name.
+        personal: Models that clients train beside the upload, ``[M, ...]`` by name; the
+            initialisation for methods without.
         server: The aggregator's state.
         post_local: By part of the data, the scores of every client right after its last local
             training (before any, of the initialisation), float64 ``[M, 3]``: correct, samples,
@@ -28,5 +31,7 @@ class FederatedState:
     round: int
     uploads: Bank
     received: Bank
+    anchors: Bank
+    personal: Bank
     server: ServerState
     post_local: Score

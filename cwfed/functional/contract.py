@@ -13,7 +13,7 @@ class ModelContract:
         head_bias: Name of its bias, ``[K]``, or None.
         blocks: For each top-level child that holds parameters, in the order of registration, the
             names of its parameters and buffers; parameters of the model itself form a block each.
-        parameters: Names of all trainable tensors.
+        parameters: Names of all trainable tensors; frozen parameters stay as they are.
         float_buffers: Names of floating-point buffers, such as BatchNorm's running statistics.
         counters: Names of the other buffers.
     """

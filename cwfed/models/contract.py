@@ -60,7 +60,7 @@ def describe_model(model: nn.Module, num_classes: int, head: str | None = None) 
         head_weight=f"{name}.weight",
         head_bias=bias,
         blocks=_blocks(model),
-        parameters=tuple(n for n, _ in model.named_parameters()),
+        parameters=tuple(n for n, p in model.named_parameters() if p.requires_grad),
         float_buffers=tuple(n for n, b in buffers.items() if b.is_floating_point()),
         counters=tuple(n for n, b in buffers.items() if not b.is_floating_point()),
     )

@@ -2,6 +2,15 @@
 
 from cwfed.objectives.base import ClientContext, Objective, ObjectiveTerm, Step
 from cwfed.objectives.cross_entropy import CrossEntropy
+from cwfed.objectives.proximal import Proximal
 from cwfed.objectives.wdr import WDR
 
-__all__ = ["WDR", "ClientContext", "CrossEntropy", "Objective", "ObjectiveTerm", "Step"]
+__all__ = [
+    "WDR",
+    "ClientContext",
+    "CrossEntropy",
+    "Objective",
+    "ObjectiveTerm",
+    "Proximal",
+    "Step",
+]

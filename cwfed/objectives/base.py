@@ -8,7 +8,7 @@ Legend: B samples of a batch, K classes, F features.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 
 from torch import Tensor
@@ -39,11 +39,13 @@ class ClientContext:
         client: The client's id.
         p_K: Class distribution of its labels, ``[K]``.
         head_weight: Name of the output layer's weight among the parameters.
+        anchor: What proximal terms pull towards, by parameter name.
     """
 
     client: int
     p_K: Tensor
     head_weight: str
+    anchor: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class ObjectiveTerm(ABC):

@@ -12,13 +12,14 @@ from classwise import (
 from helpers import TinyNet
 
 import cwfed.aggregators
-from cwfed.aggregators import Aggregator, CwFedAvg, FedAvg, Local, ServerContext
+from cwfed.aggregators import CwFedAvg, FedAvg, Local
+from cwfed.aggregators.base import MixingAggregator, ServerContext, ServerRound
 from cwfed.models import describe_model
 
 METHODS = [
     c
     for _, c in inspect.getmembers(cwfed.aggregators, inspect.isclass)
-    if issubclass(c, Aggregator) and c is not Aggregator
+    if issubclass(c, MixingAggregator) and not inspect.isabstract(c)
 ]
 CLIENTS, CLASSES = 5, 4
 
@@ -39,8 +40,10 @@ def setting(seed=0, dtype=torch.float64):
 
 
 def step(aggregator, uploads, server, participants=range(CLIENTS), state=None):
-    state = aggregator.init_state(server) if state is None else state
-    return aggregator.aggregate(uploads, torch.as_tensor(list(participants)), state, server)
+    state = aggregator.init_state(server, uploads) if state is None else state
+    sent = ServerRound(uploads, uploads, torch.as_tensor(list(participants)), None)
+    broadcast, state = aggregator.aggregate(sent, state, server)
+    return broadcast.models, state
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -65,7 +68,7 @@ def test_every_row_of_the_mixing_matrix_sums_to_one(method):
     aggregator = method()
     for participants in (torch.arange(CLIENTS), torch.tensor([0, 4])):
         matrices, _ = aggregator.mixing(
-            uploads, participants, aggregator.init_state(server), server
+            uploads, participants, aggregator.init_state(server, uploads), server
         )
         for matrix in matrices.values():
             assert matrix.dtype == torch.float64
@@ -160,7 +163,7 @@ def test_cwfedavg_with_partial_participation_over_many_rounds(distribution):
     server = ServerContext(counts.sum(1), counts, server.model)
     reference = TwoStepServer(initial.flatten().tolist(), CLASSES)
     aggregator = CwFedAvg(distribution=distribution)
-    state = aggregator.init_state(server)
+    state = aggregator.init_state(server, uploads)
     for _ in range(30):
         who = torch.randperm(CLIENTS, generator=g)[: int(torch.randint(1, 3, (), generator=g))]
         who = who.sort().values

@@ -18,17 +18,17 @@ class FeatureNorm(ObjectiveTerm):
         return step.features_BF.pow(2).mean()
 
 
-def make(terms):
+def make(terms, trainable=None):
     torch.manual_seed(0)
     model = TinyNet(4, 1, 8)
     module = ClientModule(
         model,
         describe_model(model, 4),
-        Objective(terms),
         lambda params: torch.optim.SGD(params, lr=0.1),
         4,
     )
-    module.bind(ClientContext(0, torch.full((4,), 0.25, dtype=torch.float64), "out.weight"))
+    context = ClientContext(0, torch.full((4,), 0.25, dtype=torch.float64), "out.weight")
+    module.bind(context, Objective(terms), trainable or module.contract.parameters)
     return module
 
 
@@ -46,9 +46,13 @@ def test_features_are_the_input_of_the_output_layer():
     torch.testing.assert_close(logits, module(batch[0]))
 
 
-def test_features_are_not_collected_when_nobody_asks():
-    module = make([CrossEntropy()])
-    assert not module.model.out._forward_pre_hooks
+def test_only_what_a_phase_trains_is_optimised():
+    module = make([CrossEntropy()], ["out.weight"])
+    (group,) = module.configure_optimizers().param_groups
+    assert [id(p) for p in group["params"]] == [id(module.model.out.weight)]
+    module.bind(module.context, Objective([CrossEntropy()]), module.contract.parameters)
+    (group,) = module.configure_optimizers().param_groups
+    assert len(group["params"]) == len(module.contract.parameters)
 
 
 def test_scores():

@@ -12,7 +12,7 @@ def make_state(round_):
     bank = {"w": torch.randn(3, 2), "steps": torch.arange(3)}
     shared = {"w": torch.randn(2).expand(3, 2), "steps": torch.arange(3)}
     scores = {"test": torch.rand(3, 3, dtype=torch.float64)}
-    return FederatedState(round_, bank, shared, {"Q": torch.rand(3, 4)}, scores)
+    return FederatedState(round_, bank, shared, shared, bank, {"Q": torch.rand(3, 4)}, scores)
 
 
 def test_round_trip(tmp_path):
@@ -20,7 +20,7 @@ def test_round_trip(tmp_path):
     save_checkpoint(tmp_path, state, "me", keep=2)
     loaded = load_newest(tmp_path, "me")
     assert loaded.round == 4
-    for field in ("uploads", "received", "server", "post_local"):
+    for field in ("uploads", "received", "anchors", "personal", "server", "post_local"):
         assert_same(getattr(loaded, field), getattr(state, field))
     assert loaded.received["w"].stride(0) == 0, "one model for all stays one model"
 

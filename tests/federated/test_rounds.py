@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from helpers import assert_same, run, small_experiment
-from rounds import cwfedavg_server, local_training
+from rounds import assert_models_equal, cwfedavg_server, local_training, wdr
 
 from cwfed.aggregators import CwFedAvg, FedAvg, Local
 from cwfed.federated import LocalTraining, LoopCallback, ReleasedCode
@@ -37,21 +37,16 @@ def test_cwfedavg_equals_plain_pytorch(scope):
             local_training(
                 model,
                 data.training_loader(i, round_),
-                counts[i].double() / counts[i].sum(),
-                LAMBDA,
                 LR,
-                "out.weight",
+                wdr(LAMBDA, counts[i].double() / counts[i].sum(), "out.weight"),
             )
             for i, model in enumerate(models)
         ]
         uploads = [copy.deepcopy(model) for model in models]
         models = cwfedavg_server(models, n, estimated, classwise)
     state = run(experiment)
-    for i in range(5):
-        for name, value in models[i].state_dict().items():
-            torch.testing.assert_close(state.received[name][i], value, atol=1e-10, rtol=0)
-        for name, value in uploads[i].state_dict().items():
-            torch.testing.assert_close(state.uploads[name][i], value, atol=1e-10, rtol=0)
+    assert_models_equal(state.received, models, 1e-10)
+    assert_models_equal(state.uploads, uploads, 1e-10)
     with torch.no_grad():
         images = (data.images.images_NCHW.double() / 255 - 0.5) / 0.5
         for i, model in enumerate(uploads):

@@ -9,21 +9,49 @@ import copy
 import torch
 
 
-def local_training(model, batches, p, lam, lr, head):
+def cross_entropy(logits, targets):
+    return -torch.log_softmax(logits, 1)[torch.arange(len(targets)), targets].mean()
+
+
+def wdr(lam, p, head):
+    """λ R as an extra term for `local_training`."""
+
+    def extra(model, images, logits, targets):
+        rows = dict(model.named_parameters())[head]
+        norms = torch.stack([row.pow(2).sum().sqrt() for row in rows])
+        return lam * (p - norms / norms.sum()).pow(2).sum().sqrt()
+
+    return extra
+
+
+def local_training(model, batches, lr, extra=None, trainable=None):
+    """SGD on cross-entropy plus ``extra(model, images, logits, targets)``; returns a new model.
+
+    `trainable` is a predicate on parameter names; everything that requires a gradient by default.
+    """
     model = copy.deepcopy(model).train()
     for images, targets in batches:
         logits = model(images)
-        loss = -torch.log_softmax(logits, 1)[torch.arange(len(targets)), targets].mean()
-        if lam:
-            rows = dict(model.named_parameters())[head]
-            norms = torch.stack([row.pow(2).sum().sqrt() for row in rows])
-            loss = loss + lam * (p - norms / norms.sum()).pow(2).sum().sqrt()
-        parameters = list(model.parameters())
-        gradients = torch.autograd.grad(loss, parameters)
+        loss = cross_entropy(logits, targets)
+        if extra:
+            loss = loss + extra(model, images, logits, targets)
+        named = [
+            (name, parameter)
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and (trainable is None or trainable(name))
+        ]
+        gradients = torch.autograd.grad(loss, [parameter for _, parameter in named])
         with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
+            for (_, parameter), gradient in zip(named, gradients, strict=True):
                 parameter -= lr * gradient
     return model
+
+
+def assert_models_equal(bank, models, tolerance=1e-9):
+    """Assert that row i of a bank of tensors is model i, within a tolerance."""
+    for i, model in enumerate(models):
+        for name, value in (*model.named_parameters(), *model.named_buffers()):
+            torch.testing.assert_close(bank[name][i], value.detach(), atol=tolerance, rtol=0)
 
 
 def average(tensors, weights):

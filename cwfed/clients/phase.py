@@ -1,0 +1,75 @@
+"""Phases of a client's local training.
+
+Most methods train once: from what the client received, everything, into the upload. Others train
+a personal model beside it, or the output layer and the rest in turn. A phase says from which model
+it starts, what it trains, with which terms, and where the result goes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cwfed.functional.contract import ModelContract
+from cwfed.objectives.base import ObjectiveTerm
+
+Source = Literal["received", "upload", "personal"]
+Target = Literal["upload", "personal"]
+
+
+@dataclass
+class TrainingPhase:
+    """One phase of local training.
+
+    Attributes:
+        source: Model to start from: what the client received (after its own choice or mix), its
+            upload as of the phase before, or its personal model.
+        target: Where the result goes: the upload, or the client's personal model.
+        trainable: What is trained: everything, the output layer (head), or all but it (base).
+        objectives: Terms added to cross-entropy; null takes the method's.
+        epochs: Passes over the training part; null takes the run's ``client.local_epochs``.
+        plan: Number of the batch plan. Phases with the same number see the same batches.
+    """
+
+    source: Source = "received"
+    target: Target = "upload"
+    trainable: Literal["all", "head", "base"] = "all"
+    objectives: list[ObjectiveTerm] | None = None
+    epochs: int | None = None
+    plan: int = 0
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"phases.epochs: expected an integer >= 1, got {self.epochs}")
+        if self.plan < 0:
+            raise ValueError(f"phases.plan: expected an integer >= 0, got {self.plan}")
+
+    def names(self, contract: ModelContract) -> tuple[str, ...]:
+        """Return the names of the parameters that the phase trains."""
+        head = contract.head_names()
+        if self.trainable == "all":
+            return contract.parameters
+        return tuple(n for n in contract.parameters if (n in head) == (self.trainable == "head"))
+
+
+def check_phases(phases: Sequence[TrainingPhase]) -> None:
+    """Check that phases fit together: one of them, and first, must make the upload.
+
+    Raises:
+        ValueError: There is none, or a phase starts from an upload that is not made yet.
+    """
+    if not phases or phases[0].target != "upload" or phases[0].source == "upload":
+        raise ValueError(
+            "algorithm.phases: expected a first phase that makes the upload from the received or "
+            f"the personal model, got {phases[:1]}"
+        )
+
+
+def keeps_personal(phases: Sequence[TrainingPhase]) -> bool:
+    """Return whether clients carry a personal model from round to round."""
+    return any(phase.source == "personal" for phase in phases)
+
+
+def makes_personal(phases: Sequence[TrainingPhase]) -> bool:
+    """Return whether a phase trains a model beside the upload."""
+    return any(phase.target == "personal" for phase in phases)

@@ -1,0 +1,30 @@
+"""The proximal term of FedProx, FedAMP and Ditto."""
+
+import torch
+from torch import Tensor
+
+from cwfed.objectives.base import ClientContext, ObjectiveTerm, Step, check_weight
+
+
+class Proximal(ObjectiveTerm):
+    """Proximal term: ``(weight / 2) ||w - anchor||²`` over all parameters.
+
+    The anchor is what the server sent to pull towards: the received model for FedProx (Li et al.
+    2020, Equation 2, weight μ) and Ditto (Li et al. 2021, weight λ), the attentive mixture u_i for
+    FedAMP (Huang et al. 2021, Equation 5, weight λ / α_k). Differentiable in w, so that it acts.
+
+    Args:
+        weight: Factor, >= 0.
+    """
+
+    def __init__(self, weight: float) -> None:
+        check_weight("weight", weight)
+        self.weight = weight
+
+    def value(self, step: Step, client: ClientContext) -> Tensor:
+        """Return ``||w - anchor||² / 2``, a scalar."""
+        squares = [
+            (parameter - client.anchor[name]).square().sum()
+            for name, parameter in step.parameters.items()
+        ]
+        return 0.5 * torch.stack(squares).sum()
