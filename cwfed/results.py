@@ -39,6 +39,8 @@ class RoundRecord:
         train_loss: Mean local objective over the participants that trained.
         mean_r: Mean over clients of R of their last uploads.
         seconds: Seconds by phase.
+        bytes_up: Bytes that each participant sent, in their order.
+        bytes_down: Bytes that each participant received to start the round.
     """
 
     round: int
@@ -48,6 +50,8 @@ class RoundRecord:
     train_loss: float | None
     mean_r: float
     seconds: Mapping[str, float]
+    bytes_up: tuple[int, ...] = ()
+    bytes_down: tuple[int, ...] = ()
 
     def to_line(self) -> dict[str, Any]:
         """Return the line of ``rounds.jsonl``; all that depends on the machine is in seconds."""
@@ -58,6 +62,7 @@ class RoundRecord:
             "post_local": summarise_score(self.post_local) if self.post_local else None,
             "train_loss": finite(self.train_loss),
             "mean_R": finite(self.mean_r),
+            "bytes": {"up": list(self.bytes_up), "down": list(self.bytes_down)},
             "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
         }
 
@@ -120,6 +125,8 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
         about: What identifies the run: names, seed, versions, hashes.
     """
     seconds: dict[str, float] = {}
+    sent = {way: [sum(line["bytes"][way]) for line in lines] for way in ("up", "down")}
+    uploads = sum(len(line["participants"]) for line in lines)
     for line in lines:
         for phase, value in line["seconds"].items():
             seconds[phase] = seconds.get(phase, 0.0) + value
@@ -129,6 +136,10 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
         "rounds": lines[-1]["round"],
         **{metric: select(lines, metric) for metric in METRICS},
         "mean_R": lines[-1]["mean_R"],
+        "bytes": {
+            way: {"total": sum(sent[way]), "per_client_and_round": sum(sent[way]) / max(uploads, 1)}
+            for way in sent
+        },
         "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
     }
 

@@ -23,6 +23,8 @@ def line(round_, received, post_local=None, val=None):
         "received": score(received, extra),
         "post_local": score(post_local, extra),
         "mean_R": 0.5,
+        "participants": [0, 1] if round_ else [],
+        "bytes": {"up": [10, 30] if round_ else [], "down": [8, 8] if round_ else []},
         "seconds": {"fit": 1.5},
     }
 
@@ -47,6 +49,8 @@ def test_result_sums_seconds_and_keeps_what_identifies_the_run():
     assert result["rounds"] == 1
     assert result["seconds"] == {"fit": 3.0}
     assert result["schema_version"] == 1
+    assert result["bytes"]["up"] == {"total": 40, "per_client_and_round": 20.0}
+    assert result["bytes"]["down"] == {"total": 16, "per_client_and_round": 8.0}
 
 
 def test_a_round_with_infinite_loss_is_still_json():

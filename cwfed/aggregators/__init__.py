@@ -3,6 +3,7 @@
 from cwfed.aggregators.base import Aggregator, ServerContext, ServerState
 from cwfed.aggregators.cwfedavg import CwFedAvg
 from cwfed.aggregators.fedavg import FedAvg
+from cwfed.aggregators.fedper import FedPer
 from cwfed.aggregators.local import Local
 
-__all__ = ["Aggregator", "CwFedAvg", "FedAvg", "Local", "ServerContext", "ServerState"]
+__all__ = ["Aggregator", "CwFedAvg", "FedAvg", "FedPer", "Local", "ServerContext", "ServerState"]

@@ -10,7 +10,7 @@ Legend: M clients, m participants, K classes, F features.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -22,6 +22,9 @@ from cwfed.functional.stacking import Bank
 
 ServerState = Mapping[str, Tensor]
 
+COUNT = 8
+"""Bytes of a number of samples."""
+
 
 @dataclass(frozen=True)
 class ServerContext:
@@ -32,11 +35,13 @@ class ServerContext:
         label_counts_MK: Label counts n_ij, int64 ``[M, K]``; read only by methods whose clients
             send them.
         model: The model's names.
+        sizes: Bytes of one client's tensor, by name.
     """
 
     num_samples_M: Tensor
     label_counts_MK: Tensor
     model: ModelContract
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_clients(self) -> int:
@@ -137,6 +142,32 @@ class Aggregator(ABC):
         """
         return {}
 
+    def exchanged(self, server: ServerContext) -> frozenset[str]:
+        """Return the names of the tensors that travel between clients and server."""
+        names = [*server.model.parameters]
+        if self.aggregate_buffers:
+            names += [*server.model.float_buffers, *server.model.counters]
+        return frozenset(names)
+
+    def traffic(
+        self, participants: Tensor, state: ServerState, server: ServerContext
+    ) -> tuple[Tensor, Tensor]:
+        """Return the bytes that each participant sends and receives in a round.
+
+        By default one model each way and the number of samples n_i up. The download is what the
+        participant needs to start the round; the common initialisation counts in the first.
+
+        Args:
+            participants: Ids, int64 ``[m]``.
+            state: The state before the round.
+            server: What the server knows.
+
+        Returns:
+            Bytes up and bytes down, int64 ``[m]`` each.
+        """
+        model = sum(server.sizes[name] for name in self.exchanged(server))
+        return torch.full_like(participants, model + COUNT), torch.full_like(participants, model)
+
     def select(
         self,
         received: Bank,
@@ -205,14 +236,11 @@ class MixingAggregator(Aggregator):
         """Return the mixed models; a tensor without a matrix stays each client's own."""
         uploads, participants = round_.uploads, round_.participants
         models = dict(uploads)
-        names = [*server.model.parameters]
-        if self.aggregate_buffers:
-            names += server.model.float_buffers
-            for name in server.model.counters:
+        for name in self.exchanged(server):
+            if name in server.model.counters:
                 top = uploads[name][participants].amax(0)
                 models[name] = top.expand(uploads[name].shape)
-        for name in names:
-            if name in matrices:
+            elif name in matrices:
                 models[name] = mix(matrices[name], uploads[name])
         return models
 

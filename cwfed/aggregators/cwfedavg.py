@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cwfed.aggregators.base import (
+    COUNT,
     MixingAggregator,
     ServerContext,
     ServerState,
@@ -18,6 +19,7 @@ from cwfed.functional.aggregation import (
     mixing_matrix,
     sample_weights,
 )
+from cwfed.functional.contract import check_scope
 from cwfed.functional.distribution import label_distribution, norm_distribution
 from cwfed.functional.stacking import Bank
 
@@ -52,9 +54,7 @@ class CwFedAvg(MixingAggregator):
         aggregate_buffers: bool = True,
     ) -> None:
         super().__init__(aggregate_buffers)
-        layers = isinstance(scope, int) and not isinstance(scope, bool) and scope >= 1
-        if scope not in ("output", "all") and not layers:
-            raise ValueError(f"scope: expected 'output', 'all' or an integer >= 1, got {scope!r}")
+        check_scope("scope", scope, ("output", "all"))
         if distribution not in ("estimated", "true"):
             raise ValueError(f"distribution: expected 'estimated' or 'true', got {distribution!r}")
         self.scope = scope
@@ -62,15 +62,16 @@ class CwFedAvg(MixingAggregator):
 
     def validate(self, server: ServerContext) -> None:
         """Raise a ValueError where the model has no such last layers."""
-        self.classwise_names(server)
+        server.model.names_in(self.scope)
 
-    def classwise_names(self, server: ServerContext) -> frozenset[str]:
-        """Return the names of the tensors that are aggregated class-wise."""
-        if isinstance(self.scope, int):
-            return server.model.last_blocks(self.scope)
-        if self.scope == "all":
-            return frozenset((*server.model.parameters, *server.model.float_buffers))
-        return server.model.head_names()
+    def traffic(
+        self, participants: Tensor, state: ServerState, server: ServerContext
+    ) -> tuple[Tensor, Tensor]:
+        """Return what FedAvg costs; label counts take the place of n_i where they are used."""
+        up, down = super().traffic(participants, state, server)
+        if self.distribution == "true":
+            up = up - COUNT + COUNT * server.label_counts_MK.shape[1]
+        return up, down
 
     def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return a Q whose columns rest on the holders of each class.
@@ -101,5 +102,5 @@ class CwFedAvg(MixingAggregator):
         p_MK = self.class_distribution(uploads, server).cpu()
         q_MK = classwise_weights(p_MK, server.num_samples_M, participants, state[Q])
         average = same_for_all(sample_weights(server.num_samples_M, participants))
-        classwise = dict.fromkeys(self.classwise_names(server), mixing_matrix(p_MK, q_MK))
+        classwise = dict.fromkeys(server.model.names_in(self.scope), mixing_matrix(p_MK, q_MK))
         return one_matrix(average, server) | classwise, {Q: q_MK}

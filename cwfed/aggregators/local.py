@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from cwfed.aggregators.base import (
@@ -22,6 +23,16 @@ class Local(MixingAggregator):
 
     def __init__(self) -> None:
         super().__init__(aggregate_buffers=False)
+
+    def exchanged(self, server: ServerContext) -> frozenset[str]:
+        """Return nothing."""
+        return frozenset()
+
+    def traffic(
+        self, participants: Tensor, state: ServerState, server: ServerContext
+    ) -> tuple[Tensor, Tensor]:
+        """Return zeros."""
+        return torch.zeros_like(participants), torch.zeros_like(participants)
 
     def mixing(
         self, uploads: Bank, participants: Tensor, state: ServerState, server: ServerContext

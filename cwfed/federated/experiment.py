@@ -200,7 +200,12 @@ class PreparedRun:
         return FederatedLoop(
             SequentialEngine(workload, options.accelerator, options.precision),
             experiment.algorithm.aggregator,
-            ServerContext(data.label_counts_MK("train").sum(1), counts_MK, self.contract),
+            ServerContext(
+                data.label_counts_MK("train").sum(1),
+                counts_MK,
+                self.contract,
+                {n: v.numel() * v.element_size() for n, v in model_state(self.model).items()},
+            ),
             UniformSampler(data.num_clients, experiment.participation, experiment.seed),
             p_MK,
             experiment.rounds,

@@ -97,11 +97,12 @@ class FederatedLoop:
             state = self.score_initialisation(state)
         for round_ in range(state.round + 1, self.rounds + 1):
             participants = self.sampler.sample(round_)
+            traffic = self.traffic(state, participants)
             state, starts = self.select(state, participants)
             state, losses = self.fit(round_, state, starts, participants)
             state = self.score_post_local(state, participants)
             state = self.aggregate(round_, state, starts, participants)
-            self.report(state, participants, losses)
+            self.report(state, participants, losses, traffic)
         for callback in self.callbacks:
             callback.on_end(state)
         return state
@@ -111,6 +112,13 @@ class FederatedLoop:
         same = dict.fromkeys(("uploads", "received", "anchors", "personal"), initialisation)
         server = self.aggregator.init_state(self.server, initialisation)
         return FederatedState(round=0, **same, server=server, post_local={})
+
+    def traffic(
+        self, state: FederatedState, participants: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the bytes that each participant sends and receives this round."""
+        up, down = self.aggregator.traffic(torch.as_tensor(participants), state.server, self.server)
+        return tuple(up.tolist()), tuple(down.tolist())
 
     def select(
         self, state: FederatedState, participants: Sequence[int]
@@ -182,7 +190,11 @@ class FederatedLoop:
         return state
 
     def report(
-        self, state: FederatedState, participants: Sequence[int], losses: Sequence[float]
+        self,
+        state: FederatedState,
+        participants: Sequence[int],
+        losses: Sequence[float],
+        traffic: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> None:
         """Score what the clients received and tell the callbacks about the round."""
         received = self._score_received(state)
@@ -195,6 +207,7 @@ class FederatedLoop:
             sum(known) / len(known) if known else None,
             self._mean_r(state),
             {},
+            *traffic,
         )
         self._emit(state, record)
 

@@ -3,6 +3,20 @@
 from dataclasses import dataclass
 
 
+def check_scope(name: str, scope: object, words: tuple[str, ...]) -> None:
+    """Raise a ValueError that names the argument unless the scope is a word or a number >= 1.
+
+    Args:
+        name: The argument.
+        scope: What came.
+        words: The words that are allowed, see `ModelContract.names_in`.
+    """
+    layers = isinstance(scope, int) and not isinstance(scope, bool) and scope >= 1
+    if scope not in words and not layers:
+        known = ", ".join(map(repr, words))
+        raise ValueError(f"{name}: expected {known} or an integer >= 1, got {scope!r}")
+
+
 @dataclass(frozen=True)
 class ModelContract:
     """Names that aggregators, objective terms and engines rely on.
@@ -44,6 +58,22 @@ class ModelContract:
                 f"{self.head!r}; expected a larger number, 'output' or 'all', got {count}"
             )
         return names
+
+    def names_in(self, scope: str | int) -> frozenset[str]:
+        """Return the names of the parameters and buffers in a scope.
+
+        Args:
+            scope: ``none``, ``output`` (weight and bias of the output layer), ``all``, or a number
+                L for the last L top-level blocks that hold parameters.
+
+        Raises:
+            ValueError: The model has no such last blocks.
+        """
+        if isinstance(scope, int):
+            return self.last_blocks(scope)
+        if scope == "all":
+            return frozenset((*self.parameters, *self.float_buffers, *self.counters))
+        return self.head_names() if scope == "output" else frozenset()
 
     def head_names(self) -> frozenset[str]:
         """Return the names of the output layer's weight and bias."""

@@ -1,0 +1,171 @@
+"""FedProx, Ditto, FedPer, FedRep and fine-tuned FedAvg against plain PyTorch, and their limits."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers import assert_same, run, small_experiment
+from personal_reference import distance, ditto, fedper, fedprox, fedrep, fine_tuned
+from rounds import assert_models_equal
+
+from cwfed.aggregators import FedAvg, FedPer, Local
+from cwfed.clients import TrainingPhase
+from cwfed.federated import Algorithm
+from cwfed.objectives import Proximal
+
+ROUNDS = 4
+TRAIN = TrainingPhase()
+
+
+def experiment(aggregator, objectives=(), phases=(TRAIN,), **changes):
+    algorithm = Algorithm("test", aggregator, list(objectives), list(phases))
+    return small_experiment(algorithm=algorithm, rounds=ROUNDS, dropout=0.0, **changes)
+
+
+def problem(of):
+    prepared = of.prepare()
+    data = prepared.data
+    return SimpleNamespace(
+        initial=prepared.model,
+        n=[len(data.indices(i, "train")) for i in range(data.num_clients)],
+        batches=lambda i, r, plan, epochs: data.training_loader(i, r, epochs, plan),
+        lr=0.05,
+    )
+
+
+def personal_phase(weight):
+    return TrainingPhase("personal", "personal", objectives=[Proximal(weight)])
+
+
+HEAD = TrainingPhase(trainable="head")
+BASE = TrainingPhase("upload", trainable="base", plan=1)
+
+
+def test_fedprox():
+    ours = experiment(FedAvg(), [Proximal(0.5)])
+    state = run(ours)
+    received, uploads = fedprox(problem(ours), ROUNDS, 0.5)
+    assert_models_equal(state.received, received)
+    assert_models_equal(state.uploads, uploads)
+    free = run(experiment(FedAvg()))
+    drift = [(s.uploads["out.weight"] - s.received["out.weight"]).norm() for s in (state, free)]
+    assert drift[0] < 0.98 * drift[1], "the proximal term must hold clients back"
+
+
+def test_ditto():
+    ours = experiment(FedAvg(), phases=(TRAIN, personal_phase(0.5)))
+    state = run(ours)
+    received, personal = ditto(problem(ours), ROUNDS, 0.5)
+    assert_models_equal(state.received, received)
+    assert_models_equal(state.personal, personal)
+    assert all(distance(a, b) > 1e-3 for a, b in zip(received, personal, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("personal", "prefixes"), [("output", ("out.",)), (2, ("out.", "hidden.")), ("none", ())]
+)
+def test_fedper(personal, prefixes):
+    ours = experiment(FedPer(personal))
+    state = run(ours)
+    received, uploads = fedper(problem(ours), ROUNDS, prefixes)
+    assert_models_equal(state.received, received)
+    assert_models_equal(state.uploads, uploads)
+
+
+def test_fedrep():
+    ours = experiment(FedPer(), phases=(HEAD, BASE))
+    state = run(ours)
+    received, uploads = fedrep(problem(ours), ROUNDS, "out.")
+    assert_models_equal(state.received, received)
+    assert_models_equal(state.uploads, uploads)
+
+
+def test_fine_tuning_is_scored_and_not_sent():
+    tune = TrainingPhase("upload", "personal", epochs=3, plan=1)
+    ours = experiment(FedAvg(), phases=(TRAIN, tune))
+    state = run(ours)
+    received, tuned = fine_tuned(problem(ours), ROUNDS, 3)
+    assert_models_equal(state.received, received)
+    assert_models_equal(state.personal, tuned)
+    assert_same(state.received, run(experiment(FedAvg())).received)
+
+
+def final_scores(of):
+    lines = []
+
+    from cwfed.federated import LoopCallback
+
+    class Keep(LoopCallback):
+        def on_round(self, record, state):
+            lines.append(record)
+
+    state = run(of, [Keep()])
+    return state, lines[-1]
+
+
+def test_what_is_scored():
+    """Ditto: the personal model both times. Fine-tuning: the received one, then the tuned one."""
+    ditto_state, ditto_line = final_scores(
+        experiment(FedAvg(), phases=(TRAIN, personal_phase(0.1)))
+    )
+    engine = experiment(FedAvg()).prepare().loop().engine
+    expected = engine.evaluate(range(5), ditto_state.personal, "test")
+    assert torch.equal(ditto_line.received["test"], expected)
+    assert torch.equal(ditto_line.post_local["test"], expected)
+
+    tune = TrainingPhase("upload", "personal", epochs=3, plan=1)
+    state, line = final_scores(experiment(FedAvg(), phases=(TRAIN, tune)))
+    received = engine.evaluate(range(5), state.received, "test")
+    tuned = engine.evaluate(range(5), state.personal, "test")
+    assert torch.equal(line.received["test"], received)
+    assert torch.equal(line.post_local["test"], tuned)
+
+
+def test_identity_fedprox_without_weight_is_fedavg():
+    assert_same(
+        run(experiment(FedAvg(), [Proximal(0.0)])).received, run(experiment(FedAvg())).received
+    )
+
+
+def test_identity_ditto_without_weight_is_local():
+    ditto_state = run(experiment(FedAvg(), phases=(TRAIN, personal_phase(0.0))))
+    assert_same(ditto_state.personal, run(experiment(Local())).uploads)
+
+
+def test_identity_fedper_with_no_personal_layer_is_fedavg():
+    assert_same(run(experiment(FedPer("none"))).received, run(experiment(FedAvg())).received)
+
+
+def test_identity_fedper_with_every_layer_personal_is_local():
+    assert_same(run(experiment(FedPer("all"))).received, run(experiment(Local())).received)
+
+
+def test_partial_participation_of_personal_models():
+    ours = experiment(FedAvg(), phases=(TRAIN, personal_phase(0.1)), participation=0.4)
+    from cwfed.federated import LoopCallback
+
+    states, records = [], []
+
+    class Keep(LoopCallback):
+        def on_round(self, record, state):
+            states.append(state)
+            records.append(record)
+
+    run(ours, [Keep()])
+    for before, after, record in zip(states, states[1:], records[1:], strict=False):
+        for client in range(5):
+            same = torch.equal(
+                before.personal["out.weight"][client], after.personal["out.weight"][client]
+            )
+            assert same == (client not in record.participants)
+
+
+def test_bad_phases_are_refused():
+    with pytest.raises(ValueError, match="phases: expected a first phase that makes the upload"):
+        experiment(FedAvg(), phases=())
+    with pytest.raises(ValueError, match="phases: expected a first phase"):
+        experiment(FedAvg(), phases=(TrainingPhase("upload"),))
+    with pytest.raises(ValueError, match="epochs: expected an integer >= 1, got 0"):
+        TrainingPhase(epochs=0)
+    with pytest.raises(ValueError, match="personal: expected 'output', 'none', 'all'"):
+        FedPer("half")
