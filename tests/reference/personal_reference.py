@@ -1,7 +1,7 @@
 """FedProx, Ditto, FedPer, FedRep and fine-tuned FedAvg as whole rounds in plain PyTorch.
 
-Written from the equations; nothing here comes from the package. A problem offers
-``initial`` (a model), ``batches(client, round, plan, epochs)``, ``n`` (training samples) and ``lr``.
+Written from the equations, with nothing of the package. A problem offers
+``initial`` (a model), ``batches(client, round, plan, epochs)``, ``n`` (samples) and ``lr``.
 """
 
 import copy
