@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -41,6 +41,7 @@ class RoundRecord:
         seconds: Seconds by phase.
         bytes_up: Bytes that each participant sent, in their order.
         bytes_down: Bytes that each participant received to start the round.
+        figures: The method's own figures, by name.
     """
 
     round: int
@@ -52,6 +53,7 @@ class RoundRecord:
     seconds: Mapping[str, float]
     bytes_up: tuple[int, ...] = ()
     bytes_down: tuple[int, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def to_line(self) -> dict[str, Any]:
         """Return the line of ``rounds.jsonl``; all that depends on the machine is in seconds."""
@@ -62,6 +64,7 @@ class RoundRecord:
             "post_local": summarise_score(self.post_local) if self.post_local else None,
             "train_loss": finite(self.train_loss),
             "mean_R": finite(self.mean_r),
+            "method": {name: finite(value) for name, value in self.figures.items()},
             "bytes": {"up": list(self.bytes_up), "down": list(self.bytes_down)},
             "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
         }

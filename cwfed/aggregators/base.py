@@ -9,7 +9,7 @@ Legend: M clients, m participants, K classes, F features.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +26,10 @@ COUNT = 8
 """Bytes of a number of samples."""
 
 
+def _only_one(index: int) -> Mapping[str, Tensor]:
+    raise RuntimeError(f"no other initialisation is known than the common one, asked for {index}")
+
+
 @dataclass(frozen=True)
 class ServerContext:
     """What the server knows from the start.
@@ -36,12 +40,15 @@ class ServerContext:
             send them.
         model: The model's names.
         sizes: Bytes of one client's tensor, by name.
+        new_initialisation: Called with k >= 1, returns the k-th other random initialisation of
+            the model by name, the same at every call: for methods that start from several.
     """
 
     num_samples_M: Tensor
     label_counts_MK: Tensor
     model: ModelContract
     sizes: Mapping[str, int] = field(default_factory=dict)
+    new_initialisation: Callable[[int], Mapping[str, Tensor]] = _only_one
 
     @property
     def num_clients(self) -> int:
@@ -140,6 +147,10 @@ class Aggregator(ABC):
             server: What the server knows.
             initialisation: The common initialisation, M equal rows by name.
         """
+        return {}
+
+    def figures(self, state: ServerState) -> Mapping[str, float]:
+        """Return numbers that tell how the method fares, by name; recorded every round."""
         return {}
 
     def exchanged(self, server: ServerContext) -> frozenset[str]:

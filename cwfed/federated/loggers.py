@@ -80,6 +80,7 @@ def flatten(line: Mapping[str, Any]) -> dict[str, float]:
             figures[f"{metric}/{name}"] = (line[metric] or {}).get(name)
         for name, value in ((line[metric] or {}).get("fairness") or {}).items():
             figures[f"{metric}/fairness_{name}"] = value
+    figures |= {f"method/{name}": value for name, value in line["method"].items()}
     figures |= {f"bytes/{way}": float(sum(values)) for way, values in line["bytes"].items()}
     figures |= {f"seconds/{phase}": value for phase, value in line["seconds"].items()}
     return {name: value for name, value in figures.items() if value is not None}

@@ -6,6 +6,7 @@ Legend: M clients, K classes.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from math import isnan
 from time import perf_counter
 from typing import cast
@@ -47,6 +48,18 @@ class EngineClients:
         return self.engine.class_means(clients.tolist(), models)
 
 
+def check_agreement(aggregator: Aggregator, objectives: Sequence[Objective]) -> None:
+    """Raise a ValueError where a term and the aggregator differ in what they must agree on."""
+    for term in chain.from_iterable(objective.terms for objective in objectives):
+        for name in term.agrees_on:
+            server, client = getattr(aggregator, name, None), getattr(term, name)
+            if server != client:
+                raise ValueError(
+                    f"{type(term).__name__}.{name}: expected {type(aggregator).__name__}'s {name}, "
+                    f"which is {server}, got {client}"
+                )
+
+
 class FederatedLoop:
     """Runs rounds of local training and aggregation.
 
@@ -77,6 +90,7 @@ class FederatedLoop:
     ) -> None:
         aggregator.validate(server)
         check_phases([phase for phase, _ in phases])
+        check_agreement(aggregator, [objective for _, objective in phases])
         self.engine = engine
         self.aggregator = aggregator
         self.server = server
@@ -229,7 +243,8 @@ class FederatedLoop:
 
     def _emit(self, state: FederatedState, record: RoundRecord) -> None:
         seconds, self._seconds = self._seconds, {}
-        record = replace(record, seconds=seconds)
+        figures = self.aggregator.figures(state.server)
+        record = replace(record, seconds=seconds, figures=figures)
         for callback in self.callbacks:
             callback.on_round(record, state)
 

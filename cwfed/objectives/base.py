@@ -55,10 +55,13 @@ class ObjectiveTerm(ABC):
         weight: Factor of the term, >= 0; a term of weight 0 is not evaluated. None asks the run
             for the data set's own factor.
         needs_features: Whether `Step.features_BF` must be there.
+        agrees_on: Names of attributes that the aggregator must have with equal values: where both
+            sides of a method need the same hyperparameter.
     """
 
     weight: float | None
     needs_features = False
+    agrees_on: tuple[str, ...] = ()
 
     @abstractmethod
     def value(self, step: Step, client: ClientContext) -> Tensor:
