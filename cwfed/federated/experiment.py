@@ -135,14 +135,21 @@ class Experiment:
             dtype,
             self.algorithm.aggregator.holdout_fraction,
         )
-        with seeded(derive_seed(self.seed, "initialisation")):
+        model, contract = self.initialise(images, "initialisation", dtype)
+        check_output(model, images.input_shape, images.num_classes)
+        return PreparedRun(self, data, model, contract)
+
+    def initialise(
+        self, images: ImageData, purpose: str, dtype: torch.dtype
+    ) -> tuple[nn.Module, ModelContract]:
+        """Return a fresh network, a function of the seed and a purpose, and its names."""
+        with seeded(derive_seed(self.seed, purpose)):
             model = build_model(self.model, images.input_shape, images.num_classes).to(dtype)
             contract = describe_model(model, images.num_classes, self.head)
             if self.algorithm.head:
                 self.algorithm.head.install(model, contract)
                 contract = describe_model(model, images.num_classes, contract.head)
-        check_output(model, images.input_shape, images.num_classes)
-        return PreparedRun(self, data, model, contract)
+        return model, contract
 
     def _weighted(self, term: ObjectiveTerm) -> ObjectiveTerm:
         if not isinstance(term, WDR):
@@ -205,6 +212,7 @@ class PreparedRun:
                 counts_MK,
                 self.contract,
                 {n: v.numel() * v.element_size() for n, v in model_state(self.model).items()},
+                self.new_initialisation,
             ),
             UniformSampler(data.num_clients, experiment.participation, experiment.seed),
             p_MK,
@@ -217,3 +225,10 @@ class PreparedRun:
     def initialisation(self) -> Bank:
         """Return the common initialisation as a bank of M equal rows."""
         return replicate(model_state(self.model), self.data.num_clients)
+
+    def new_initialisation(self, index: int) -> dict[str, Tensor]:
+        """Return another random initialisation; see `ServerContext.new_initialisation`."""
+        model, _ = self.experiment.initialise(
+            self.data.images, f"initialisation/{index}", self.data.dtype
+        )
+        return model_state(model)
