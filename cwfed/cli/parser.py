@@ -21,7 +21,7 @@ from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.federated import Experiment
 from cwfed.federated.loggers import LoggerChoice
-from cwfed.models import DATA_ARGUMENTS, ModelFactory
+from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
 
 COMPONENTS: dict[str, type] = {
@@ -29,6 +29,7 @@ COMPONENTS: dict[str, type] = {
     "partition": Partitioner,
     "algorithm.aggregator": Aggregator,
     "algorithm.objectives": ObjectiveTerm,
+    "algorithm.head": Head,
     "logger": Logger,
 }
 """Options whose value is chosen by class_path, and the base class that it must have."""

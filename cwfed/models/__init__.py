@@ -8,12 +8,16 @@ from cwfed.models.contract import (
     check_output,
     describe_model,
 )
+from cwfed.models.heads import CosineClassifier, Head, PrototypeHead
 from cwfed.models.resnet import ResNet18
 
 __all__ = [
     "CNN4",
     "DATA_ARGUMENTS",
+    "CosineClassifier",
+    "Head",
     "ModelFactory",
+    "PrototypeHead",
     "ResNet18",
     "build_model",
     "check_output",

@@ -1,6 +1,7 @@
 """Output layers that a method puts in place of the model's own."""
 
 from abc import ABC, abstractmethod
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,11 @@ class Head(ABC):
 
 
 class PrototypeHead(Head):
-    """FedNH's output layer: scaled cosine similarity to fixed class prototypes (Dai et al. 2023).
+    """FedNH's output layer: scaled cosine similarity to class prototypes (Dai et al. 2023).
+
+    The prototypes are orthogonal unit rows, fixed in local training; `FedNH` moves them on the
+    server. Under `FedAvg` they stay where they started: a fixed classifier. It serves no method
+    that trains the output layer or reads from its weight (cwFedAvg, WDR, FedPer, FedRep).
 
     Args:
         scale: Initial value of the learned scale s, > 0: 1 for the CNN, 20 for ResNet-18.
@@ -32,8 +37,8 @@ class PrototypeHead(Head):
     """
 
     def __init__(self, scale: float = 1.0) -> None:
-        if not scale > 0:
-            raise ValueError(f"scale: expected a number > 0, got {scale}")
+        if not (scale > 0 and isfinite(scale)):
+            raise ValueError(f"scale: expected a finite number > 0, got {scale}")
         self.scale = scale
 
     def install(self, model: nn.Module, contract: ModelContract) -> None:
@@ -70,5 +75,7 @@ class CosineClassifier(nn.Module):
         self.scale = nn.Parameter(rows.new_tensor(scale))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map features ``[B, F]`` to logits ``[B, K]``."""
+        """Map features ``[B, F]`` to logits ``[B, K]``; features of zeros have logits 0."""
+        # In half precision the squares of a feature vector overflow or vanish.
+        features = features.to(torch.promote_types(features.dtype, torch.float32))
         return self.scale * F.linear(F.normalize(features, dim=1), self.weight)
