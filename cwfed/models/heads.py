@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cwfed.functional.contract import ModelContract
+from cwfed.functional.distribution import safe_norm
 
 
 class Head(ABC):
@@ -78,4 +79,7 @@ class CosineClassifier(nn.Module):
         """Map features ``[B, F]`` to logits ``[B, K]``; features of zeros have logits 0."""
         # In half precision the squares of a feature vector overflow or vanish.
         features = features.to(torch.promote_types(features.dtype, torch.float32))
-        return self.scale * F.linear(F.normalize(features, dim=1), self.weight)
+        length = safe_norm(features)[:, None]
+        # Not F.normalize: its slope at 0 is 1e12.
+        unit = features / torch.where(length > 0, length, torch.ones_like(length))
+        return self.scale * F.linear(unit, self.weight)

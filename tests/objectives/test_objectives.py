@@ -35,7 +35,8 @@ def test_gradient_of_every_term(term):
     weight, feats, targets, client = inputs()
 
     def value(w):
-        step = Step(feats @ w.T, targets, {"head.weight": w}, feats)
+        features = torch.tanh(feats @ w.T @ w)  # so that a term on features depends on w too
+        step = Step(features @ w.T, targets, {"head.weight": w}, features)
         return term(weight=1.0).value(step, client)
 
     assert torch.autograd.gradcheck(value, (weight,), atol=1e-7)
