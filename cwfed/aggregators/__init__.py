@@ -1,15 +1,19 @@
 """Server side of every method."""
 
 from cwfed.aggregators.base import Aggregator, ServerContext, ServerState
+from cwfed.aggregators.cfl import CFL
 from cwfed.aggregators.cwfedavg import CwFedAvg
+from cwfed.aggregators.fedamp import FedAMP
 from cwfed.aggregators.fedavg import FedAvg
 from cwfed.aggregators.fednh import FedNH
 from cwfed.aggregators.fedper import FedPer
 from cwfed.aggregators.local import Local
 
 __all__ = [
+    "CFL",
     "Aggregator",
     "CwFedAvg",
+    "FedAMP",
     "FedAvg",
     "FedNH",
     "FedPer",

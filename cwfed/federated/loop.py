@@ -5,8 +5,8 @@ Legend: M clients, K classes.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from itertools import chain
 from math import isnan
 from time import perf_counter
 from typing import cast
@@ -48,16 +48,22 @@ class EngineClients:
         return self.engine.class_means(clients.tolist(), models)
 
 
-def check_agreement(aggregator: Aggregator, objectives: Sequence[Objective]) -> None:
-    """Raise a ValueError where a term and the aggregator differ in what they must agree on."""
-    for term in chain.from_iterable(objective.terms for objective in objectives):
-        for name in term.agrees_on:
-            server, client = getattr(aggregator, name, None), getattr(term, name)
-            if server != client:
+def with_server_values(objective: Objective, aggregator: Aggregator) -> Objective:
+    """Return the objective with what its terms take from the aggregator filled in.
+
+    Raises:
+        ValueError: The aggregator does not have it.
+    """
+    terms = [copy(term) for term in objective.terms]
+    for term in terms:
+        for name in term.from_server:
+            if not hasattr(aggregator, name):
                 raise ValueError(
-                    f"{type(term).__name__}.{name}: expected {type(aggregator).__name__}'s {name}, "
-                    f"which is {server}, got {client}"
+                    f"objectives: {type(term).__name__} takes {name} from its method's aggregator, "
+                    f"got {type(aggregator).__name__}, which has none"
                 )
+            setattr(term, name, getattr(aggregator, name))
+    return Objective(terms)
 
 
 class FederatedLoop:
@@ -90,14 +96,15 @@ class FederatedLoop:
     ) -> None:
         aggregator.validate(server)
         check_phases([phase for phase, _ in phases])
-        check_agreement(aggregator, [objective for _, objective in phases])
         self.engine = engine
         self.aggregator = aggregator
         self.server = server
         self.sampler = sampler
         self.p_MK = p_MK
         self.rounds = rounds
-        self.phases = phases
+        self.phases = [
+            (phase, with_server_values(objective, aggregator)) for phase, objective in phases
+        ]
         self.clients = EngineClients(engine)
         self.parts: tuple[Part, ...] = ("test", "val") if validation else ("test",)
         self.callbacks = tuple(callbacks)

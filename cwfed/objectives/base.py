@@ -55,13 +55,13 @@ class ObjectiveTerm(ABC):
         weight: Factor of the term, >= 0; a term of weight 0 is not evaluated. None asks the run
             for the data set's own factor.
         needs_features: Whether `Step.features_BF` must be there.
-        agrees_on: Names of attributes that the aggregator must have with equal values: where both
-            sides of a method need the same hyperparameter.
+        from_server: Names of hyperparameters that the term takes from the aggregator, where both
+            sides of a method need the same one: they stand in one place and cannot disagree.
     """
 
     weight: float | None
     needs_features = False
-    agrees_on: tuple[str, ...] = ()
+    from_server: tuple[str, ...] = ()
 
     @abstractmethod
     def value(self, step: Step, client: ClientContext) -> Tensor:
