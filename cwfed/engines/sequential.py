@@ -19,6 +19,7 @@ from cwfed.data.plans import PlanLoader
 from cwfed.engines.base import Engine, Fitted, Workload
 from cwfed.functional.seeding import derive_seed
 from cwfed.functional.stacking import Bank, row
+from cwfed.models.contract import evaluating
 from cwfed.objectives.base import Objective
 
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed"]
@@ -99,10 +100,10 @@ class SequentialEngine(Engine):
         means = torch.zeros(len(clients), classes, width, dtype=torch.float64)
         counts = self.workload.data.label_counts_MK("train")[list(clients)]
         device = self.trainer.strategy.root_device
-        model = self.module.to(device).eval()
+        model = self.module.to(device)
         for position, client in enumerate(clients):
             load_row(model.model, models, client)
-            with torch.no_grad():
+            with evaluating(model), torch.no_grad():
                 for images, targets in self.workload.data.evaluation_loader(client, "train"):
                     features = model.features(images.to(device)).to(torch.float64).cpu()
                     means[position].index_add_(0, targets, F.normalize(features, dim=1))

@@ -6,7 +6,8 @@ with a ``weight`` of shape ``[K, F]``. The layer is named, not guessed: by the m
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -100,23 +101,32 @@ def build_model(
         raise ValueError(f"model: {name} could not be built: {error}") from error
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode for a block, then every module back into its own mode."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 def check_output(model: nn.Module, input_shape: tuple[int, int, int], num_classes: int) -> None:
     """Check with two blank images that the model returns logits ``[2, K]``.
 
     Raises:
         ValueError: The model fails on the images, or returns something else.
     """
-    training, dtype = model.training, next(model.parameters()).dtype
-    model.eval()
+    dtype = next(model.parameters()).dtype
     try:
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             logits = model(torch.zeros(2, *input_shape, dtype=dtype))
     except RuntimeError as error:
         raise ValueError(
             f"model: {type(model).__name__} fails on images of shape {input_shape}: {error}"
         ) from error
-    finally:
-        model.train(training)
     if not isinstance(logits, Tensor) or logits.shape != (2, num_classes):
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(

@@ -69,3 +69,32 @@ def test_accelerators():
         ValueError, match=r"trainer.accelerator: expected one that this machine has"
     ):
         resolve_accelerator("abacus")
+
+
+def test_measuring_class_means_leaves_training_as_it_was():
+    """Lightning trains a module in the mode it finds it in."""
+    _, engine, start, fit = engine_and_start(dropout=0.5)
+    before = fit(1, [0], start)
+    means, counts = engine.class_means([0, 3], start)
+    assert means.shape == (2, 4, 8)
+    assert counts.sum() > 0
+    assert_same(fit(1, [0], start).models, before.models)
+
+
+def test_class_means_are_means_of_unit_length_features():
+    prepared, engine, start, _ = engine_and_start(dropout=0.5)
+    means, counts = engine.class_means([2], start)
+    model = prepared.model.eval()
+    index = prepared.data.indices(2, "train")
+    images = prepared.data.images.images_NCHW[index].double() / 127.5 - 1
+    kept = []
+    model.out.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].detach()))
+    model(images)
+    labels = prepared.data.images.labels_N[index]
+    for class_ in range(4):
+        rows = kept[0][labels == class_]
+        assert counts[0, class_] == len(rows)
+        expected = (
+            torch.stack([r / r.norm() for r in rows]).mean(0) if len(rows) else 0 * kept[0][0]
+        )
+        torch.testing.assert_close(means[0, class_], expected, atol=1e-12, rtol=0)
