@@ -5,16 +5,20 @@ from cwfed.aggregators.cfl import CFL
 from cwfed.aggregators.cwfedavg import CwFedAvg
 from cwfed.aggregators.fedamp import FedAMP
 from cwfed.aggregators.fedavg import FedAvg
+from cwfed.aggregators.fedfomo import FedFomo
 from cwfed.aggregators.fednh import FedNH
 from cwfed.aggregators.fedper import FedPer
+from cwfed.aggregators.ifca import IFCA
 from cwfed.aggregators.local import Local
 
 __all__ = [
     "CFL",
+    "IFCA",
     "Aggregator",
     "CwFedAvg",
     "FedAMP",
     "FedAvg",
+    "FedFomo",
     "FedNH",
     "FedPer",
     "Local",

@@ -1,0 +1,165 @@
+"""Federated learning with first-order model optimisation.
+
+Legend: M clients, m clients that mix, C candidates of each.
+"""
+
+import torch
+from torch import Tensor
+
+from cwfed.aggregators.base import (
+    COUNT,
+    Aggregator,
+    Broadcast,
+    Clients,
+    ServerContext,
+    ServerRound,
+    ServerState,
+)
+from cwfed.functional.aggregation import mix
+from cwfed.functional.fedfomo import candidates, distances, mixing_weights, raw_weights
+from cwfed.functional.stacking import Bank, replace_rows
+
+P = "preferences_MM"
+"""Name of P in the aggregator's state."""
+UPLOADED = "uploaded_M"
+"""Name of the mask of clients that have uploaded in the aggregator's state."""
+OLD = "old/"
+"""Prefix of the models after the previous mix in the aggregator's state."""
+
+
+class FedFomo(Aggregator):
+    """FedFomo: each client mixes the models that help it most (Zhang et al. 2021, ICLR).
+
+    Before training, client i weighs its own upload and those of the clients it prefers by
+    ``w_n = (L_i(old_i) - L_i(theta_n)) / (||theta_n - old_i|| + 1e-5)`` (arXiv 2012.08565,
+    Equation 5), with L_i the loss on a part of its training data kept for that and ``old_i`` its
+    model after its previous mix; negatives are set to 0, the rest is normalised, and
+    ``theta_i = sum_n w_n theta_n``, or its own where nothing is positive. Preferences P start as
+    the identity and gain the raw weights, negatives too. Before its first upload a client does not
+    mix.
+
+    Use it where some clients resemble each other and nobody knows which. Costs one model up and
+    `num_models` - 1 down a round, and `num_models` + 1 evaluations of the kept part on each
+    participant, which lacks that part for training; the server keeps a second bank of models.
+
+    Differs from the paper: no random exploration of candidates, as in the code that later
+    comparisons rest on. A loss that is not finite gives weight 0.
+
+    Args:
+        num_models: Candidates offered to a client, its own among them; those that exist where
+            fewer clients have uploaded.
+        holdout_fraction: Fraction of the training part kept for the losses, in (0, 1).
+        aggregate_buffers: Whether floating-point buffers are mixed with the same weights and
+            counters take the maximum over the models mixed; else every client keeps its own, with
+            which it also judges the candidates.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        num_models: int = 5,
+        holdout_fraction: float = 0.2,
+        aggregate_buffers: bool = True,
+    ) -> None:
+        super().__init__(aggregate_buffers)
+        if isinstance(num_models, bool) or not isinstance(num_models, int) or num_models < 1:
+            raise ValueError(f"num_models: expected an integer >= 1, got {num_models!r}")
+        if not 0 < holdout_fraction < 1:
+            raise ValueError(
+                f"holdout_fraction: expected a number between 0 and 1, got {holdout_fraction!r}"
+            )
+        self.num_models = num_models
+        self.holdout_fraction = holdout_fraction
+
+    def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
+        """Return P = identity, no uploads, and the initialisation as everybody's old model."""
+        return {
+            P: torch.eye(server.num_clients, dtype=torch.float64),
+            UPLOADED: torch.zeros(server.num_clients, dtype=torch.bool),
+        } | {OLD + name: value for name, value in initialisation.items()}
+
+    def select(
+        self,
+        received: Bank,
+        uploads: Bank,
+        participants: Tensor,
+        state: ServerState,
+        server: ServerContext,
+        clients: Clients,
+    ) -> tuple[Bank, ServerState]:
+        """Return the mixes that the participants start from. Arguments as for `Aggregator`."""
+        mixing = participants[state[UPLOADED][participants]]
+        if len(mixing) == 0:
+            return received, state
+        old = {name: state[OLD + name] for name in uploads}
+        raw_mM = self.weigh(mixing, uploads, old, state, server, clients)
+        mixed = self.mixed(mixing_weights(raw_mM, mixing), mixing, uploads, server)
+        ids = mixing.tolist()
+        preferences_MM = state[P].index_add(0, mixing, raw_mM)
+        kept = {OLD + name: value for name, value in replace_rows(old, ids, mixed).items()}
+        return replace_rows(received, ids, mixed), {**state, P: preferences_MM, **kept}
+
+    def aggregate(
+        self, round_: ServerRound, state: ServerState, server: ServerContext
+    ) -> tuple[Broadcast, ServerState]:
+        """Leave every client its own upload. Arguments as for `Aggregator.aggregate`."""
+        uploaded_M = state[UPLOADED].index_fill(0, round_.participants, True)
+        return Broadcast(round_.uploads), {**state, UPLOADED: uploaded_M}
+
+    def traffic(
+        self, participants: Tensor, state: ServerState, server: ServerContext
+    ) -> tuple[Tensor, Tensor]:
+        """Return bytes up and down; see `Aggregator.traffic`.
+
+        Up goes the model and the raw weights, down the others' models; in a client's first round
+        it has nothing to weigh and receives the common initialisation.
+        """
+        model = sum(server.sizes[name] for name in self.exchanged(server))
+        offered = min(self.num_models, int(state[UPLOADED].sum()))
+        mixes = state[UPLOADED][participants]
+        up = torch.where(mixes, model + COUNT * offered, model)
+        return up, torch.where(mixes, model * (offered - 1), model)
+
+    def weigh(
+        self,
+        mixing: Tensor,
+        uploads: Bank,
+        old: Bank,
+        state: ServerState,
+        server: ServerContext,
+        clients: Clients,
+    ) -> Tensor:
+        """Return the raw weights by client, 0 for those that are not offered, ``[m, M]``."""
+        shared = self.exchanged(server)
+        ids_mC = candidates(state[P], state[UPLOADED], mixing, self.num_models)
+        old_loss_m = clients.loss(mixing, old, "holdout")
+        losses, lengths = [], []
+        for ids_m in ids_mC.T:
+            row_M = torch.arange(server.num_clients).index_copy(0, mixing, ids_m)
+            offered = {n: v[row_M] if n in shared else v for n, v in uploads.items()}
+            losses.append(clients.loss(mixing, offered, "holdout"))
+            lengths.append(distances(offered, old, mixing, server.model.parameters))
+        raw_mC = raw_weights(old_loss_m, torch.stack(losses, 1), torch.stack(lengths, 1))
+        none = torch.zeros(len(mixing), server.num_clients, dtype=torch.float64)
+        return none.scatter(1, ids_mC, raw_mC)
+
+    def mixed(
+        self, weights_mM: Tensor, mixing: Tensor, uploads: Bank, server: ServerContext
+    ) -> dict[str, Tensor]:
+        """Return the mixed models ``[m, ...]`` by name.
+
+        Only models with a positive weight are touched: 0 times a model that is not finite would
+        not be 0.
+        """
+        models = {name: value[mixing] for name, value in uploads.items()}
+        for position, weights_M in enumerate(weights_mM):
+            chosen = weights_M.nonzero()[:, 0]
+            for name in self.exchanged(server):
+                theirs = uploads[name][chosen]
+                if name in server.model.counters:
+                    models[name][position] = theirs.amax(0)
+                else:
+                    models[name][position] = mix(weights_M[None, chosen], theirs)[0]
+        return models
