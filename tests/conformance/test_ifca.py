@@ -73,8 +73,7 @@ def test_equals_plain_pytorch(num_centres, weighting, participation, rounds):
     assert_models_equal(state.received, [centres[k] for k in last])
     for before, choice in zip(kept.states[1:], choices[1:], strict=False):
         assert {i: int(before.server[CHOICE][i]) for i in choice} == choice
-    used = [set(choice.values()) for choice in choices]
-    assert any(len(centres_used) > 1 for centres_used in used), "both centres must be used"
+    assert any(len(set(choice.values())) > 1 for choice in choices), "both must be used"
 
 
 def test_one_centre_is_fedavg():
@@ -83,11 +82,6 @@ def test_one_centre_is_fedavg():
         theirs = run(experiment(FedAvg(), participation=participation))
         for name, value in theirs.received.items():
             torch.testing.assert_close(ours.received[name], value, atol=1e-12, rtol=0)
-
-
-def test_two_centres_are_not_fedavg():
-    ours, theirs = run(experiment()), run(experiment(FedAvg()))
-    assert (ours.received["out.weight"] - theirs.received["out.weight"]).abs().max() > 1e-3
 
 
 def test_the_other_initialisations_are_different_and_fixed():
@@ -126,12 +120,9 @@ def test_recovers_planted_groups_and_beats_fedavg():
 def test_resumes_to_the_bit(tmp_path):
     made = experiment(participation=0.6, rounds=5)
 
-    class Save(LoopCallback):
-        def on_round(self, record, state):
-            if state.round == 2:
-                save_checkpoint(tmp_path, state, "me", keep=1)
-
-    whole = run(made, [Save()])
+    kept = Keep()
+    whole = run(made, [kept])
+    save_checkpoint(tmp_path, kept.states[2], "me", keep=1)
     rest = run(made, state=load_newest(tmp_path, "me"))
     assert_same(rest.received, whole.received)
     assert_same(rest.server, whole.server)
