@@ -177,14 +177,19 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
     """Read ``rounds.jsonl``; an unfinished last line, as a kill leaves it, is passed over.
+
+    Args:
+        path: The file; a missing one has no lines.
+        count: Read no more than so many lines from the start.
 
     Raises:
         ValueError: A line other than the last is damaged, or rounds are missing.
     """
     lines: list[dict[str, Any]] = []
     texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    texts = texts[:count]
     for number, text in enumerate(texts, 1):
         try:
             line = json.loads(text)

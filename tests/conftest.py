@@ -5,7 +5,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "reference"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "reference"), str(ROOT / "tests")]
 
 # Tests of the inside compare bits: they need what a run sets for itself.
 torch.set_num_threads(1)

@@ -41,12 +41,13 @@ class FedAMP(Aggregator):
     **The released settings (alpha 1000, sigma 0.1, λ 1) seldom act as intended.** Once models are
     further apart than a squared distance of about 2 (c_ij is 2e-5 there, 4e-40 at 10), every
     u_i is the client's own last model: what is left is local training with a pull of strength
-    λ / alpha = 0.001 towards where the round started. Nearer than about 0.92 c_ij exceeds 1:
-    u_i lies beyond the other models. With sigma near the squared distances between clients and
-    ``alpha = sigma / M``, every u_i is a convex combination and every c_ij lies between 0 and
-    1 / M, such as alpha 0.5, sigma 10, λ 0.5 for 20 clients at squared distances around 10. The
-    recorded figures show what a run had: mean and maximum of the off-diagonal mass
-    ``sum_{j != i} c_ij``; a mass above 1 is also logged as a warning.
+    λ / alpha = 0.001 towards where the round started. Nearer than about 0.92, as in the first
+    rounds of short local training, c_ij exceeds 1 and soon 1000: u_i lies far beyond the other
+    models, and training may break down. With ``alpha = sigma / M`` and sigma of the order of the
+    squared distances or above, every u_i is a convex combination with c_ij up to 1 / M: alpha 1,
+    sigma 10 on the quickstart's 10 clients gives them an off-diagonal mass of about 0.83. The
+    recorded figures show what a run had: mean and maximum over clients of that mass,
+    ``sum_{j != i} c_ij``; a mass above 1 is also logged as a warning, once a round.
 
     With partial participation every u_i is made from the last uploads. A client that has never
     uploaded stands at the initialisation: it is nobody's peer, and its u_i is that.

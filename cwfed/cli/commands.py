@@ -1,22 +1,34 @@
 """What the commands do."""
 
-import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from rich.console import Console
 
-from cwfed.cli.files import UsageError, order_arguments, take_option
-from cwfed.cli.parser import add_fit_options, build, make_parser, parse, plain
+from cwfed.cli.files import UsageError, order_arguments, take_option, user_path
+from cwfed.cli.guard import Terminal, Termination, setting_up
+from cwfed.cli.parser import (
+    absolute_paths,
+    add_fit_options,
+    build,
+    make_parser,
+    parse,
+    plain,
+)
 from cwfed.engines.sequential import resolve_accelerator
 from cwfed.federated.experiment import Experiment, PreparedRun
-from cwfed.federated.folder import CONFIG, RESULT, FolderWriter, RunFolder, require_empty
+from cwfed.federated.folder import (
+    CONFIG,
+    FolderWriter,
+    RunFolder,
+    read_result,
+    require_empty,
+)
 from cwfed.federated.loggers import RoundLogger, make_loggers
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.progress import ProgressPrinter
@@ -27,6 +39,7 @@ from cwfed.report.summary import result_table
 log = logging.getLogger("cwfed")
 
 _INTERRUPTED = 130
+_TERMINATED = 143
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -34,64 +47,75 @@ def fit(arguments: Sequence[str]) -> int:
     parser = make_parser("fit", "Train a method on a divided data set.")
     add_fit_options(parser)
     folders, others = take_option(arguments, "--resume")
-    if not folders:
-        return _fit_new(parser, parse(parser, order_arguments(arguments)))
-    resumed = Path(folders[-1]).expanduser()
-    config = parse(parser, order_arguments(_resume_arguments(resumed, others)))
-    if (resumed / RESULT).is_file():
+    resumed = user_path(folders[-1], "--resume") if folders else None
+    if resumed:
+        arguments = _resume_arguments(resumed, others)
+    with setting_up():
+        config = parse(parser, order_arguments(arguments))
+        path = resumed or _new_folder(config)
+    if resumed and read_result(resumed):
         log.info("%s is finished already; nothing changed", resumed)
         _show_result(resumed)
         return 0
-    return _fit(parser, config, resumed, resume=True)
+    return _fit(parser, config, path, resume=bool(resumed))
 
 
 def partition(arguments: Sequence[str]) -> int:
     """Print and draw how the data are divided."""
     parser = make_parser("partition", "Show how a data set is divided among the clients.")
     parser.add_argument("--plot", type=str | None, default=None, help="Draw it: a .png or .pdf.")
-    config = parse(parser, order_arguments(arguments))
-    experiment, _ = build(parser, config)
-    console = Console()
-    try:
-        images, manifest = experiment.divide(_path(config.data_dir))
-        console.print(partition_table(manifest, images.labels_N, images.class_names, console.width))
-        console.print(f"partition {manifest.hash}", highlight=False, soft_wrap=True)
-        if config.plot:
-            path = Path(config.plot).expanduser()
-            plot_partition(manifest, images.labels_N, images.class_names, path)
-            console.print(f"drawn in {path}", highlight=False, soft_wrap=True)
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+    parser.add_argument("--save", type=str | None, default=None, help="Write it as JSON.")
+    terminal = Terminal()
+    with setting_up():
+        config = parse(parser, order_arguments(arguments))
+        plot = _output_file("--plot", config.plot, (".png", ".pdf"))
+        save = _output_file("--save", config.save, (".json",))
+        experiment, _ = build(parser, config)
+        images, manifest = experiment.divide(_data_dir(config))
+        labels, names = images.labels_N, images.class_names
+        terminal.print(partition_table(manifest, labels, names, terminal.width))
+        terminal.say(f"partition {manifest.hash}")
+        if plot:
+            plot_partition(manifest, labels, names, plot)
+            terminal.say(f"drawn in {plot}")
+        if save:
+            manifest.save(save)
+            terminal.say(f"written to {save}")
     return 0
 
 
-def _fit_new(parser: ArgumentParser, config: Namespace) -> int:
-    path = _path(config.run_dir) or _default_folder(config)
-    try:
-        require_empty(path)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return _fit(parser, config, path, resume=False)
+def _output_file(option: str, text: str | None, suffixes: tuple[str, ...]) -> Path | None:
+    """Return the path of a file to write, checked before the work is done."""
+    if text is None:
+        return None
+    path = user_path(text, option)
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{option}: expected a name ending in {' or '.join(suffixes)}, got {text}")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option}: expected an existing folder, got {path.parent}")
+    return path
+
+
+def _new_folder(config: Namespace) -> Path:
+    path = user_path(config.run_dir, "--run_dir") if config.run_dir else _default_folder(config)
+    require_empty(path)
+    return path
 
 
 def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool) -> int:
-    progress = ProgressPrinter(config.algorithm.name)
-    try:
+    progress = ProgressPrinter(config.algorithm.name, Terminal(stderr=True))
+    with setting_up():
         loop, run, folder = _prepare(parser, config, path, progress)
-        if resume:
-            state = folder.restore(run)
-        else:
-            state = None
-            folder.create(run)
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        state = folder.restore(run) if resume else folder.create(run)
     _announce(run, path, state)
+    termination = Termination()
     try:
-        loop.run(state or loop.initial_state(run.initialisation()))
+        with termination.watch():
+            loop.run(state or loop.initial_state(run.initialisation()))
     except KeyboardInterrupt:
         progress.close()
         log.warning("interrupted; continue with: cwfed fit --resume %s", path)
-        return _INTERRUPTED
+        return _TERMINATED if termination.received else _INTERRUPTED
     finally:
         progress.close()
     _show_result(path)
@@ -103,14 +127,16 @@ def _prepare(
 ) -> tuple[FederatedLoop, PreparedRun, RunFolder]:
     """Make everything that can fail on a user's mistake, before anything is written."""
     config.trainer.accelerator = resolve_accelerator(config.trainer.accelerator)
+    absolute_paths(config)
     experiment, made = build(parser, config)
     torch.set_num_threads(experiment.trainer.threads)
     values = plain(parser, config)
-    run = experiment.prepare(_path(config.data_dir))
+    run = experiment.prepare(_data_dir(config))
     folder = RunFolder(path, values)
     loggers = make_loggers(made.logger, path, path.name)
     writer = FolderWriter(folder, run, experiment.checkpoint)
-    return run.loop([progress, RoundLogger(loggers, values), writer]), run, folder
+    # The writer comes first: a round that is shown can be resumed from.
+    return run.loop([writer, progress, RoundLogger(loggers, values)]), run, folder
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
@@ -152,11 +178,14 @@ def _announce(run: PreparedRun, path: Path, state: FederatedState | None) -> Non
 
 
 def _show_result(path: Path) -> None:
-    result: dict[str, Any] = json.loads((path / RESULT).read_text(encoding="utf-8"))
-    console = Console()
-    console.print(result_table(result))
-    console.print(f"run folder: {path}{os.sep}", highlight=False, soft_wrap=True)
+    result = read_result(path)
+    assert result is not None
+    terminal = Terminal()
+    # A run is not a failure because nobody can read its table: a closed pipe, a full disk.
+    with suppress(OSError):
+        terminal.print(result_table(result))
+        terminal.say(f"run folder: {path}{os.sep}")
 
 
-def _path(text: str | None) -> Path | None:
-    return Path(text).expanduser() if text else None
+def _data_dir(config: Namespace) -> Path | None:
+    return user_path(config.data_dir, "--data_dir") if config.data_dir else None

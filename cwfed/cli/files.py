@@ -15,11 +15,32 @@ class UsageError(Exception):
     """A user's mistake, with one clear message."""
 
 
+GROUPS = {"algorithm", "client", "trainer", "checkpoint", "released_code"}
+"""Options that are groups of options."""
+
+NOT_IN_FILES = {"config", "resume", "plot", "save"}
+"""Options that a file cannot hold."""
+
+
 def config_root() -> Path:
     """Return the folder of the shipped configurations: installed, or beside the package."""
     package = Path(__file__).resolve().parent.parent
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
+
+
+def user_path(text: str, option: str) -> Path:
+    """Return the path a user gave, with ``~`` expanded.
+
+    Raises:
+        UsageError: It cannot be a path, or names an unknown user.
+    """
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{option}: expected a usable path, got {text[:80]!r}: {error}") from error
+    return path
 
 
 def find_config(text: str, option: str = "--config") -> Path:
@@ -31,7 +52,7 @@ def find_config(text: str, option: str = "--config") -> Path:
     Raises:
         UsageError: There is no such file.
     """
-    path = Path(text).expanduser()
+    path = user_path(text, option)
     if path.is_file():
         return path
     name = text.removeprefix("configs/").removesuffix(".yaml") + ".yaml"
@@ -73,7 +94,9 @@ def order_arguments(arguments: Sequence[str]) -> list[str]:
     ordered = [part for file in files for part in ("--config", str(file))]
     for file in chosen:
         ordered += ["--config", f"{REPLACING}{file}"]
-    if not chosen and not any("algorithm" in load_mapping(file) for file in files):
+    # A file that does not say which method still changes parts of the default one.
+    methods = [load_mapping(file).get("algorithm") or {} for file in files]
+    if not chosen and not any("aggregator" in method for method in methods):
         ordered = ["--config", str(find_algorithm(DEFAULT_ALGORITHM)), *ordered]
     return ordered + rest
 
@@ -86,10 +109,18 @@ def load_mapping(path: Path) -> dict[str, Any]:
     """
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: expected a readable YAML file: {error}") from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path}: expected a readable YAML file: {reason}") from error
     if not isinstance(value, dict):
         raise UsageError(f"{path}: expected a mapping of options, got {type(value).__name__}")
+    for group in GROUPS & value.keys():
+        if not isinstance(value[group], dict):
+            raise UsageError(
+                f"{path}: {group}: expected a mapping of options, got {str(value[group])[:60]!r}"
+            )
+    if unknown := NOT_IN_FILES & value.keys():
+        raise UsageError(f"{path}: {min(unknown)}: expected on the command line, not in a file")
     return value
 
 

@@ -7,10 +7,9 @@ from argparse import ArgumentParser as TopParser
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from cwfed import __version__
 from cwfed.cli.files import UsageError
+from cwfed.cli.guard import Terminal
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.
@@ -25,6 +24,7 @@ Personalised federated learning: cwFedAvg and its rivals.
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+LONGEST_MESSAGE = 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--version", action="version", version=f"cwfed {__version__}")
     top.add_argument("command", choices=("fit", "partition"), help="what to do")
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        top.print_help(sys.stderr)
+        return USAGE_ERROR
     try:
         return _run(top.parse_args(given[:1]).command, given[1:])
     except SystemExit as stop:
@@ -44,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     _set_up_logging()
+    # Classes of one's own are found in the current folder, as `python -m cwfed` finds them.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     # Imported here, since they take seconds to load and --help and --version need neither.
     from cwfed.cli.commands import fit, partition
 
@@ -55,16 +61,12 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _complain(command, "interrupted before the first round")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return USAGE_ERROR
 
 
 def _complain(command: str, message: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
-        f"cwfed {command}: error: {message}"
-    )
+    text = " ".join(message.split())
+    shown = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+    Terminal(stderr=True).say(f"cwfed {command}: error: {shown}")
 
 
 def _set_up_logging() -> None:

@@ -28,7 +28,7 @@ _REWRITES = [
     ),
     (
         r"Expected a dot import path string: (\S+)",
-        "Expected a name of a class of ours or a dotted import path",
+        "Expected the name of a built-in class (listed by --help) or a dotted import path",
     ),
     (r"Problem with given class_path '([^']+)':", r"\1:"),
 ]
@@ -77,5 +77,6 @@ def _branches(union: re.Match[str]) -> str:
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {close[0]}?" if close else "see --help for those there are"
+    dashes = what.removeprefix("option ").removeprefix("key ")
+    hint = f"did you mean {dashes}{close[0]}?" if close else "see --help for those there are"
     return f"unknown {what}{name}; {hint}"

@@ -15,7 +15,8 @@ from lightning.pytorch.loggers import Logger
 from torch import nn
 
 from cwfed.aggregators import Aggregator
-from cwfed.cli.files import REPLACING, UsageError
+from cwfed.cli.files import REPLACING, UsageError, user_path
+from cwfed.cli.guard import setting_up
 from cwfed.cli.messages import explain
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
@@ -34,7 +35,7 @@ COMPONENTS: dict[str, type] = {
 }
 """Options whose value is chosen by class_path, and the base class that it must have."""
 
-PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot")
+PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save")
 """Options that say where to read and write; not part of what a run is."""
 
 
@@ -68,13 +69,24 @@ def make_parser(command: str, description: str) -> ArgumentParser:
         required=True,
         help="The network; what the data decides (classes, channels, image size) is filled in.",
     )
-    for action in parser._actions:
-        if action.dest == "algorithm":
-            action.metavar, action.help = "NAME", _ALGORITHM_HELP
+    _polish_help(parser)
     parser.set_defaults(
         {"client.optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.005}}}
     )
     return parser
+
+
+def _polish_help(parser: ArgumentParser) -> None:
+    """Say of two options what a person needs instead of what their types make of them."""
+    for action in parser._actions:
+        if action.dest == "algorithm":
+            action.metavar, action.help = "NAME", _ALGORITHM_HELP
+        elif action.dest == "model":
+            # Every subclass of nn.Module that happens to be imported would be listed: hundreds.
+            action.extra_help = lambda: ", built in: CNN4, ResNet18"  # type: ignore[attr-defined]
+    for group in parser._action_groups:
+        if group.title and group.title.startswith("Base class for all neural network modules"):
+            group.title = "The network"
 
 
 def add_fit_options(parser: ArgumentParser) -> None:
@@ -121,22 +133,34 @@ def build(parser: ArgumentParser, config: Namespace) -> tuple[Experiment, Namesp
     Raises:
         UsageError: A component refuses its arguments; the message names the field.
     """
-    try:
+    with setting_up():
         instantiators = [
             (partial(_instantiate, option), base, True) for option, base in COMPONENTS.items()
         ]
         made = parser.instantiate(config, instantiators=instantiators)
         fields = {name: made[name] for name in Experiment.__dataclass_fields__ if name != "model"}
         return Experiment(model=_model_factory(config.model), **fields), made
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
 
 
 def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     """Return the resolved configuration as plain values, less where it is read and written."""
     text = parser.dump(config, skip_unset=False)
     values: Mapping[str, Any] = yaml.safe_load(text)
-    return {key: value for key, value in values.items() if key not in PLAIN_OPTIONS}
+    order = [*Experiment.__dataclass_fields__, *values]
+    return {key: values[key] for key in dict.fromkeys(order) if key not in PLAIN_OPTIONS}
+
+
+def absolute_paths(config: Namespace) -> None:
+    """Make the paths in a configuration work from any folder, as a resumed run needs."""
+    if config.data_dir:
+        config.data_dir = str(user_path(config.data_dir, "--data_dir").resolve())
+    for option in ("data", "partition"):
+        arguments = config[option].get("init_args") or Namespace()
+        path = arguments.get("path")
+        if isinstance(path, str):
+            arguments.path = str(user_path(path, f"{option}.path").resolve())
+        elif isinstance(path, list):
+            arguments.path = [str(user_path(p, f"{option}.path").resolve()) for p in path]
 
 
 def _model_factory(choice: Namespace) -> ModelFactory:

@@ -92,6 +92,10 @@ class ClientModule(LightningModule):
         self.losses.append(loss.detach())
         return loss
 
+    def on_fit_end(self) -> None:
+        """Let go of the last batch's features and their graph."""
+        self._features = None
+
     def on_validation_start(self) -> None:
         """Start counting afresh."""
         self.counts.reset()

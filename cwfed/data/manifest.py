@@ -216,8 +216,9 @@ def make_manifest(
     for client, (train, test) in enumerate(pairs):
         if not (len(train) and len(test)):
             raise ValueError(
-                f"partitioner: expected train and test samples on every client, got "
-                f"{len(train)} and {len(test)} on client {client}"
+                f"num_clients: expected training and test samples on every client, got "
+                f"{len(train)} and {len(test)} on client {client} of {len(pairs)}; fewer clients "
+                f"or more samples a client are needed"
             )
         kept, val = train, train[:0]
         if val_fraction > 0:

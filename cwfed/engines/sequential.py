@@ -88,7 +88,8 @@ class SequentialEngine(Engine):
             loader = self.workload.data.evaluation_loader(client, part)
             if len(loader):
                 load_row(self.module.model, models, client)
-                with _quiet():
+                seed = derive_seed(self.workload.data.seed, "evaluation", client=client)
+                with self._lightning(seed):
                     self.trainer.validate(self.module, loader, verbose=False)
                 scores[position] = torch.tensor(self.module.score(), dtype=torch.float64)
         return scores
@@ -114,9 +115,15 @@ class SequentialEngine(Engine):
             return
         # One Lightning epoch runs the whole plan, which holds all local epochs.
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + 1
+        with self._lightning(seed):
+            self.trainer.fit(self.module, train_dataloaders=loader)
+
+    @contextmanager
+    def _lightning(self, seed: int) -> Iterator[None]:
+        """Run Lightning quietly, with seeded randomness, and let Ctrl-C through."""
         with _quiet(), seeded(seed):
             try:
-                self.trainer.fit(self.module, train_dataloaders=loader)
+                yield
             except SystemExit:
                 # Lightning turns Ctrl-C into an exit of the process; the loop has to see it.
                 if self.trainer.interrupted:
@@ -141,8 +148,8 @@ def make_trainer(accelerator: str, precision: str) -> Trainer:
             )
     except Exception as error:  # Lightning raises its own and PyTorch's kinds of error here
         raise ValueError(
-            f"trainer.accelerator: expected one that this machine has (auto, cpu, cuda, mps), got "
-            f"{accelerator!r}: {error}"
+            f"trainer.accelerator: expected auto, or one of cpu, cuda and mps that this machine "
+            f"has, got {accelerator!r}: {error}"
         ) from error
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -67,8 +68,11 @@ def load_newest(folder: Path, identity: str) -> FederatedState | None:
                 f"{path}: expected a checkpoint of this run's configuration and partition "
                 f"({identity[:12]}), got one of {str(seal.get('identity'))[:12]}"
             )
-        payload = torch.load(path, map_location="cpu", weights_only=True)
-        return FederatedState(**payload)
+        try:
+            payload = torch.load(path, map_location="cpu", weights_only=True)
+            return FederatedState(**payload)
+        except (TypeError, RuntimeError, UnpicklingError) as error:
+            raise ValueError(f"{path}: expected a state of this version, got: {error}") from error
     return None
 
 

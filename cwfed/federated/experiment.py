@@ -3,15 +3,18 @@
 Legend: M clients, K classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from cwfed.aggregators.base import ServerContext
+from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import FederatedData, Part
 from cwfed.data.images import ImageData
@@ -35,7 +38,13 @@ from cwfed.functional.contract import ModelContract
 from cwfed.functional.distribution import label_distribution
 from cwfed.functional.seeding import derive_seed
 from cwfed.functional.stacking import Bank, replicate
-from cwfed.models.contract import ModelFactory, build_model, check_output, describe_model
+from cwfed.models.contract import (
+    ModelFactory,
+    build_model,
+    check_output,
+    check_training,
+    describe_model,
+)
 from cwfed.objectives import WDR, ClientContext, CrossEntropy, Objective, ObjectiveTerm
 
 
@@ -82,7 +91,9 @@ class Experiment:
         check_at_least("seed", self.seed, 0)
         if self.wdr_lambda is not None:
             check_at_least("wdr_lambda", self.wdr_lambda, 0)
-        if not 0 <= self.val_fraction < 1:
+        check_at_least("val_fraction", self.val_fraction, 0)
+        check_at_least("participation", self.participation, 0)
+        if not self.val_fraction < 1:
             raise ValueError(f"val_fraction: expected a number in [0, 1), got {self.val_fraction}")
         UniformSampler(self.partition.num_clients, self.participation, self.seed)
         self.phases()
@@ -92,10 +103,11 @@ class Experiment:
                 f"participation: expected 1 with {self.algorithm.name}, since {reason}; "
                 f"got {self.participation}"
             )
-        try:
-            self.client.optimizer([nn.Parameter(torch.zeros(1))])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"client.optimizer: {error}") from error
+        check_optimizer(self.client.optimizer)
+        if self.trainer.precision == "16-mixed" and self.trainer.accelerator == "cpu":
+            raise ValueError(
+                "trainer.precision: expected 32-true, 64-true or bf16-mixed on a CPU, got 16-mixed"
+            )
 
     def phases(self) -> list[tuple[TrainingPhase, Objective]]:
         """Return the phases of local training and their objectives, λ filled in.
@@ -103,17 +115,19 @@ class Experiment:
         A phase's objective is cross-entropy plus its own terms, or else the method's.
         """
         phases = []
-        for phase in self.algorithm.phases:
+        for phase in self.algorithm.training_phases():
             terms = self.algorithm.objectives if phase.objectives is None else phase.objectives
             phases.append((phase, Objective([CrossEntropy(), *map(self._weighted, terms)])))
         return phases
 
     def divide(self, data_dir: Path | None = None) -> tuple[ImageData, Manifest]:
         """Load the data set and divide it among the clients."""
-        images = self.data.load(data_dir)
-        manifest = make_manifest(
-            images, self.partition, seed=self.seed, val_fraction=self.val_fraction
-        )
+        with blaming("data"):
+            images = self.data.load(data_dir)
+        with blaming("partition"):
+            manifest = make_manifest(
+                images, self.partition, seed=self.seed, val_fraction=self.val_fraction
+            )
         return images, manifest
 
     def prepare(self, data_dir: Path | None = None) -> "PreparedRun":
@@ -136,7 +150,10 @@ class Experiment:
             self.algorithm.aggregator.holdout_fraction,
         )
         model, contract = self.initialise(images, "initialisation", dtype)
-        check_output(model, images.input_shape, images.num_classes)
+        held = [len(data.indices(i, "train")) for i in range(data.num_clients)]
+        sizes = {min(size, data.batch_size) for size in held}
+        with seeded(derive_seed(self.seed, "check")):
+            check_training(model, images.input_shape, images.num_classes, sorted(sizes - {0}))
         return PreparedRun(self, data, model, contract)
 
     def initialise(
@@ -145,6 +162,7 @@ class Experiment:
         """Return a fresh network, a function of the seed and a purpose, and its names."""
         with seeded(derive_seed(self.seed, purpose)):
             model = build_model(self.model, images.input_shape, images.num_classes).to(dtype)
+            check_output(model, images.input_shape, images.num_classes, dtype)
             contract = describe_model(model, images.num_classes, self.head)
             if self.algorithm.head:
                 self.algorithm.head.install(model, contract)
@@ -163,6 +181,33 @@ class Experiment:
         weighted = copy(term)
         weighted.weight = weight * 0.5 if self.released_code.half_lambda else weight
         return weighted
+
+
+def check_optimizer(factory: OptimizerFactory) -> None:
+    """Try an optimiser on one parameter.
+
+    Raises:
+        ValueError: It refuses its arguments or a dense gradient, or a hyperparameter is not finite.
+    """
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    try:
+        optimizer = factory([parameter])
+        optimizer.step(lambda: 0.0)
+    except Exception as error:  # every optimiser has its own ways to refuse
+        raise ValueError(f"client.optimizer: {error}") from error
+    for name, value in optimizer.param_groups[0].items():
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(f"client.optimizer.{name}: expected a finite number, got {value}")
+
+
+@contextmanager
+def blaming(field_name: str) -> Iterator[None]:
+    """Name the option whose component raises a ValueError or OSError in a block."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{field_name}: {error}") from error
 
 
 @dataclass

@@ -2,15 +2,21 @@
 
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import yaml
 
+from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.experiment import PreparedRun
@@ -26,6 +32,11 @@ from cwfed.results import (
     write_clients,
     write_json,
 )
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
 
 CONFIG = "config.yaml"
 PARTITION = "partition.json"
@@ -53,9 +64,10 @@ def config_hash(config: Mapping[str, Any]) -> str:
 def require_empty(folder: Path) -> None:
     """Raise a ValueError if the folder holds anything or is no folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        is_run = (folder / CONFIG).is_file()
+        hint = f"a run: continue it with --resume {folder}" if is_run else "something already"
         raise ValueError(
-            f"run_dir: expected an empty or new folder, got {folder}, which holds something "
-            f"already; continue it with --resume {folder}"
+            f"run_dir: expected an empty or new folder, got {folder}, which holds {hint}"
         )
 
 
@@ -71,20 +83,34 @@ class RunFolder:
         self.path = path
         self.config = config
 
-    def create(self, run: PreparedRun) -> None:
-        """Write the configuration and the partition into a new folder."""
-        require_empty(self.path)
+    def create(self, run: PreparedRun) -> FederatedState | None:
+        """Write the configuration and the partition into a new folder; there is no state yet."""
         self.path.mkdir(parents=True, exist_ok=True)
-        run.data.manifest.save(self.path / PARTITION)
-        # Written last: a folder with a configuration is one that can be resumed.
+        self.lock()
+        require_empty(self.path)
+        # Written first: a folder with a configuration is one that can be resumed.
         write_atomic(
             self.path / CONFIG, yaml.safe_dump(dict(self.config), sort_keys=False, width=100)
         )
+        run.data.manifest.save(self.path / PARTITION)
+        return None
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run has its result."""
-        return (self.path / RESULT).is_file()
+    def lock(self) -> None:
+        """Keep other processes from writing into the folder for as long as this one lives.
+
+        Raises:
+            ValueError: Another process is writing.
+        """
+        if fcntl is None:
+            return
+        self._held = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._held)
+            raise ValueError(
+                f"run_dir: another process is writing the run in {self.path}"
+            ) from None
 
     def identity(self, run: PreparedRun) -> str:
         """Return the hash that a checkpoint must carry to belong to this run."""
@@ -97,7 +123,10 @@ class RunFolder:
         Raises:
             ValueError: The folder's partition or checkpoint is of another run.
         """
-        stored = json.loads((self.path / PARTITION).read_text(encoding="utf-8"))["hash"]
+        self.lock()
+        if not (self.path / PARTITION).exists() and not (self.path / ROUNDS).exists():
+            run.data.manifest.save(self.path / PARTITION)
+        stored = Manifest.load(self.path / PARTITION).hash
         if stored != run.data.manifest.hash:
             raise ValueError(
                 f"{self.path / PARTITION}: expected the partition that the configuration and the "
@@ -106,7 +135,7 @@ class RunFolder:
             )
         state = load_newest(self.path / CHECKPOINTS, self.identity(run))
         last = state.round if state else -1
-        lines = read_lines(self.path / ROUNDS)[: last + 1]
+        lines = read_lines(self.path / ROUNDS, last + 1)
         if len(lines) != last + 1:
             raise ValueError(
                 f"{self.path / ROUNDS}: expected a line for each of the rounds 0 to {last} of the "
@@ -114,6 +143,38 @@ class RunFolder:
             )
         write_atomic(self.path / ROUNDS, "".join(json.dumps(line) + "\n" for line in lines))
         return state
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C and SIGTERM off until the end of a block, so that what is written is whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before = {
+        which: signal.signal(which, lambda *call: came.append(call))
+        for which in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+    for number, _ in came[:1]:
+        signal.raise_signal(number)
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Return the result of a finished run; None if there is no whole one."""
+    if not ((path / ROUNDS).is_file() and (path / CLIENTS).is_file()):
+        return None
+    try:
+        result = json.loads((path / RESULT).read_text(encoding="utf-8"))
+        finished = result["schema_version"] >= 1 and result["received"] and result["rounds"] >= 0
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return result if finished else None
 
 
 class FolderWriter(LoopCallback):
@@ -137,15 +198,16 @@ class FolderWriter(LoopCallback):
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Append the round's line, then save a checkpoint: never a checkpoint without its line."""
-        append_line(self.folder.path / ROUNDS, record.to_line())
         due = state.round % self.options.every == 0 or state.round == self.loop.rounds
-        if due and state.round > 0:
-            save_checkpoint(
-                self.folder.path / CHECKPOINTS,
-                state,
-                self.folder.identity(self.run),
-                self.options.keep,
-            )
+        with uninterrupted():
+            append_line(self.folder.path / ROUNDS, record.to_line())
+            if due and state.round > 0:
+                save_checkpoint(
+                    self.folder.path / CHECKPOINTS,
+                    state,
+                    self.folder.identity(self.run),
+                    self.options.keep,
+                )
 
     def on_end(self, state: FederatedState) -> None:
         """Write the client table and, last, the result."""

@@ -35,7 +35,11 @@ def make_loggers(choice: LoggerChoice, run_dir: Path, name: str) -> list[Logger]
         if choice == "tensorboard":
             from lightning.pytorch.loggers import TensorBoardLogger
 
-            return [TensorBoardLogger(str(run_dir), name="", version="tensorboard")]
+            return [
+                TensorBoardLogger(
+                    str(run_dir), name="", version="tensorboard", default_hp_metric=False
+                )
+            ]
         from lightning.pytorch.loggers import WandbLogger
 
         return [WandbLogger(name=name, save_dir=str(run_dir), project="cwfed")]

@@ -3,11 +3,12 @@
 Legend: M clients, K classes.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from math import isnan
+from math import isfinite, isnan
 from time import perf_counter
 from typing import cast
 
@@ -25,6 +26,8 @@ from cwfed.functional.regularisers import weight_distribution_distance
 from cwfed.functional.stacking import Bank, replace_rows
 from cwfed.objectives.base import Objective
 from cwfed.results import RoundRecord, Score
+
+log = logging.getLogger("cwfed")
 
 
 class EngineClients:
@@ -252,6 +255,12 @@ class FederatedLoop:
         seconds, self._seconds = self._seconds, {}
         figures = self.aggregator.figures(state.server)
         record = replace(record, seconds=seconds, figures=figures)
+        if not isfinite(record.mean_r):
+            log.warning(
+                "round %d: some uploads are not finite numbers; training diverges (a smaller "
+                "learning rate may help)",
+                record.round,
+            )
         for callback in self.callbacks:
             callback.on_round(record, state)
 

@@ -11,11 +11,15 @@ from cwfed.engines.sequential import Precision
 from cwfed.models.heads import Head
 from cwfed.objectives.base import ObjectiveTerm
 
+MOST_THREADS = 1024
 
-def check_at_least(name: str, value: float, least: float) -> None:
+
+def check_at_least(name: str, value: object, least: float) -> None:
     """Raise a ValueError that names the option unless it is a number >= `least`."""
-    if not value >= least:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
         raise ValueError(f"{name}: expected a number >= {least:g}, got {value}")
+    if isinstance(value, int) and value >= 2**63:
+        raise ValueError(f"{name}: expected a number below 2**63, got {value}")
 
 
 @dataclass
@@ -26,19 +30,23 @@ class Algorithm:
         name: Name of the method in results and tables.
         aggregator: The server side.
         objectives: Terms that local training adds to cross-entropy.
-        phases: Phases of local training; one that trains everything by default.
+        phases: Phases of local training; null is one that trains everything.
         head: What the model's output layer is replaced by; null leaves it.
     """
 
     name: str
     aggregator: Aggregator
     objectives: list[ObjectiveTerm] = field(default_factory=list)
-    phases: list[TrainingPhase] = field(default_factory=lambda: [TrainingPhase()])
+    phases: list[TrainingPhase] | None = None
     head: Head | None = None
 
     def __post_init__(self) -> None:
         """Check that the phases fit together."""
-        check_phases(self.phases)
+        check_phases(self.training_phases())
+
+    def training_phases(self) -> list[TrainingPhase]:
+        """Return the phases of local training."""
+        return [TrainingPhase()] if self.phases is None else self.phases
 
 
 @dataclass
@@ -81,6 +89,10 @@ class TrainerOptions:
     def __post_init__(self) -> None:
         """Check ranges."""
         check_at_least("trainer.threads", self.threads, 1)
+        if self.threads > MOST_THREADS:
+            raise ValueError(
+                f"trainer.threads: expected at most {MOST_THREADS}, got {self.threads}"
+            )
         check_at_least("trainer.eval_batch_size", self.eval_batch_size, 1)
 
 

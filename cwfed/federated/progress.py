@@ -1,13 +1,12 @@
 """Progress of a run: one live line on a terminal, plain lines elsewhere."""
 
-import sys
 from time import perf_counter
 
 from rich.console import Console
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
     Progress,
+    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -24,11 +23,12 @@ class ProgressPrinter(LoopCallback):
 
     Args:
         name: What is running.
+        console: Where to write; by default standard error.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, console: Console | None = None) -> None:
         self.name = name
-        self.console = Console(file=sys.stderr)
+        self.console = console or Console(stderr=True, markup=False, highlight=False)
         self.bar: Progress | None = None
         self.rounds = self.first = 0
         self.start = perf_counter()
@@ -39,8 +39,7 @@ class ProgressPrinter(LoopCallback):
         if not self.console.is_terminal:
             return
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            SpinnerColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[scores]}"),
             TimeElapsedColumn(),
@@ -66,7 +65,7 @@ class ProgressPrinter(LoopCallback):
             left = f"  left {_clock(rate * (self.rounds - record.round))}"
         seconds = sum(record.seconds.values())
         line = f"round {record.round}/{self.rounds}  {scores}  {seconds:.1f} s{left}"
-        self.console.print(line, highlight=False, soft_wrap=True)
+        self.console.print(line, soft_wrap=True)
 
     def on_end(self, state: FederatedState) -> None:
         """End the line."""

@@ -39,10 +39,10 @@ def safe_norm(x: Tensor) -> Tensor:
         tensor([5., 0.])
     """
     square = (x * x).sum(-1)
-    positive = square > 0
+    zero = square == 0
     # The inner `where` keeps sqrt away from 0, whose infinite slope would turn 0 into NaN.
-    root = torch.where(positive, square, torch.ones_like(square)).sqrt()
-    return torch.where(positive, root, torch.zeros_like(root))
+    root = torch.where(zero, torch.ones_like(square), square).sqrt()
+    return torch.where(zero, torch.zeros_like(root), root)
 
 
 def norm_distribution(weight_KF: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def norm_distribution(weight_KF: Tensor) -> Tensor:
 
     Returns:
         ``[..., K]``, same dtype; rows sum to 1. An all-zero weight gives the uniform
-        distribution, a zero row gives 0; gradients are finite everywhere.
+        distribution, a zero row gives 0; gradients are finite there. NaN stays NaN.
 
     Example:
         >>> norm_distribution(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
@@ -65,6 +65,6 @@ def norm_distribution(weight_KF: Tensor) -> Tensor:
     """
     norms = safe_norm(weight_KF)
     total = norms.sum(-1, keepdim=True)
-    positive = total > 0
-    share = norms / torch.where(positive, total, torch.ones_like(total))
-    return torch.where(positive, share, torch.full_like(share, 1.0 / weight_KF.shape[-2]))
+    zero = total == 0
+    share = norms / torch.where(zero, torch.ones_like(total), total)
+    return torch.where(zero, torch.full_like(share, 1.0 / weight_KF.shape[-2]), share)

@@ -6,6 +6,7 @@ from cwfed.models.contract import (
     ModelFactory,
     build_model,
     check_output,
+    check_training,
     describe_model,
 )
 from cwfed.models.heads import CosineClassifier, Head, PrototypeHead
@@ -21,5 +22,6 @@ __all__ = [
     "ResNet18",
     "build_model",
     "check_output",
+    "check_training",
     "describe_model",
 ]

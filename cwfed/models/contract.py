@@ -6,8 +6,9 @@ with a ``weight`` of shape ``[K, F]``. The layer is named, not guessed: by the m
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -54,14 +55,21 @@ def describe_model(model: nn.Module, num_classes: int, head: str | None = None) 
             f"head: expected {name!r} to have a weight of shape ({num_classes}, features), one row "
             f"a class, got {found}"
         )
-    bias = f"{name}.bias" if isinstance(getattr(layer, "bias", None), Tensor) else None
+    parameters = dict(model.named_parameters())
     buffers = dict(model.named_buffers())
+    trainable = tuple(n for n, p in parameters.items() if p.requires_grad)
+    if not trainable:
+        raise ValueError(f"model: {type(model).__name__} has no parameter that can be trained")
+    layer_bias = getattr(layer, "bias", None)
+    bias = None
+    if isinstance(layer_bias, Tensor):
+        bias = _registered_name(layer_bias, f"{name}.bias", parameters)
     return ModelContract(
         head=name,
-        head_weight=f"{name}.weight",
+        head_weight=_registered_name(weight, f"{name}.weight", parameters),
         head_bias=bias,
         blocks=_blocks(model),
-        parameters=tuple(n for n, p in model.named_parameters() if p.requires_grad),
+        parameters=trainable,
         float_buffers=tuple(n for n, b in buffers.items() if b.is_floating_point()),
         counters=tuple(n for n, b in buffers.items() if not b.is_floating_point()),
     )
@@ -95,10 +103,11 @@ def build_model(
     )
     if "image_size" in wanted and height != width:
         raise ValueError(f"model: {name} expects square images, got {height} x {width}")
-    try:
-        return factory(**{key: value for key, value in offered.items() if key in wanted})
-    except TypeError as error:
-        raise ValueError(f"model: {name} could not be built: {error}") from error
+    with _blaming_the_model(f"{name} could not be built"):
+        model = factory(**{key: value for key, value in offered.items() if key in wanted})
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model: expected {name} to return an nn.Module, got {type(model)}")
+    return model
 
 
 @contextmanager
@@ -113,26 +122,76 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def check_output(model: nn.Module, input_shape: tuple[int, int, int], num_classes: int) -> None:
+def check_output(
+    model: nn.Module,
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    dtype: torch.dtype = torch.float32,
+) -> None:
     """Check with two blank images that the model returns logits ``[2, K]``.
+
+    Lazy layers get their shapes here.
 
     Raises:
         ValueError: The model fails on the images, or returns something else.
     """
+    with evaluating(model), torch.no_grad():
+        _logits(model, torch.zeros(2, *input_shape, dtype=dtype), num_classes)
+
+
+def check_training(
+    model: nn.Module,
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    batch_sizes: Sequence[int],
+) -> None:
+    """Check on a copy that batches of the sizes that will come can be trained on.
+
+    Raises:
+        ValueError: The model fails on such a batch (BatchNorm on a single sample does), returns
+            something else than logits, or no gradient reaches its parameters.
+    """
     dtype = next(model.parameters()).dtype
-    try:
-        with evaluating(model), torch.no_grad():
-            logits = model(torch.zeros(2, *input_shape, dtype=dtype))
-    except RuntimeError as error:
-        raise ValueError(
-            f"model: {type(model).__name__} fails on images of shape {input_shape}: {error}"
-        ) from error
-    if not isinstance(logits, Tensor) or logits.shape != (2, num_classes):
+    for size in batch_sizes:
+        copy = deepcopy(model).train()
+        logits = _logits(copy, torch.zeros(size, *input_shape, dtype=dtype), num_classes)
+        with _blaming_the_model(f"{type(model).__name__} cannot be trained"):
+            logits.sum().backward()
+        if all(p.grad is None for p in copy.parameters()):
+            raise ValueError(f"model: no gradient reaches the parameters of {type(model).__name__}")
+
+
+def _logits(model: nn.Module, images: Tensor, num_classes: int) -> Tensor:
+    shape = tuple(images.shape)
+    with _blaming_the_model(f"{type(model).__name__} fails on a batch of shape {shape}"):
+        logits = model(images)
+    if not isinstance(logits, Tensor) or logits.shape != (len(images), num_classes):
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
             f"model: expected {type(model).__name__} to return logits of shape "
-            f"(batch, {num_classes}), got {found}"
+            f"({len(images)}, {num_classes}), got {found}"
         )
+    return logits
+
+
+@contextmanager
+def _blaming_the_model(what: str) -> Iterator[None]:
+    """Say that a model of a user's own is at fault, whatever it raises."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"model: {what}: {type(error).__name__}: {error}") from error
+
+
+def _registered_name(tensor: Tensor, name: str, parameters: Mapping[str, Tensor]) -> str:
+    """Return the name under which the model lists a parameter that may have several."""
+    for known, parameter in parameters.items():
+        if parameter is tensor:
+            return known
+    raise ValueError(
+        f"head: expected {name!r} to be a parameter of the model, got a tensor made from others "
+        f"(weight and spectral normalisation are not supported on the output layer)"
+    )
 
 
 def _module_names(model: nn.Module) -> str:

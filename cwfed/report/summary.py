@@ -7,7 +7,8 @@ from rich.table import Table
 
 from cwfed.results import METRICS
 
-_LABELS = {"received": "received", "post_local": "after local training"}
+_LABELS = {"received": "received", "post_local": "post-local"}
+_CAPTION = "worst 10 %: mean of the lowest tenth of the clients, after the last round"
 
 
 def result_table(result: Mapping[str, Any]) -> Table:
@@ -20,9 +21,15 @@ def result_table(result: Mapping[str, Any]) -> Table:
     """
     title = (
         f"{result['algorithm']} on {result['dataset']}, {result['num_clients']} clients, "
-        f"{result['rounds']} rounds, seed {result['seed']}"
+        f"{result['rounds']} round{'s' * (result['rounds'] != 1)}, seed {result['seed']}"
     )
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption=_CAPTION,
+        caption_justify="left",
+    )
     table.add_column("Test accuracy")
     validated = any(result[metric]["val_selected"] for metric in METRICS)
     headings = ["last", "best (round)", *(["by val. (round)"] if validated else []), "worst 10 %"]

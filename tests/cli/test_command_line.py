@@ -78,6 +78,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert result["schema_version"] == 1
     assert set(result["hashes"]) == {"config", "partition", "dataset", "models"}
     assert set(result["seconds"]) == {
+        "select",
         "fit",
         "aggregate",
         "evaluate_post_local",
@@ -168,7 +169,11 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "cwfed", "fit", *SMALL, "--rounds", "500"]
     process = subprocess.Popen(
-        [*command, "--run_dir", str(folder)], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        [*command, "--run_dir", str(folder)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # A background job of a shell ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(lambda: list(folder.glob("checkpoints/*1.json")), process)
     process.send_signal(signal.SIGINT)

@@ -94,12 +94,10 @@ def test_weighting_and_splits_make_a_difference():
 
 def planted(contradict):
     """Clients 1, 3 and 4 call every class by the next one's name, or nobody does."""
-    prepared = experiment(
-        CFL(0.15, 0.3, 12),
-        data=SyntheticImages(num_classes=4, samples_per_class=120, image_size=8),
-        partition=Dirichlet(num_clients=6, alpha=100.0),
-        rounds=18,
-    ).prepare()
+    data = SyntheticImages(num_classes=4, samples_per_class=120, image_size=8)
+    partition = Dirichlet(num_clients=6, alpha=100.0)
+    ours = experiment(CFL(0.15, 0.3, 12), data=data, partition=partition, rounds=18)
+    prepared = ours.prepare()
     labels_N = prepared.data.images.labels_N
     for client in (1, 3, 4) if contradict else ():
         for part in ("train", "test"):
@@ -191,7 +189,7 @@ def test_a_new_cluster_is_looked_at_again_in_the_next_round_only():
     for _ in range(4):
         _, state = step(CFL(9, 0, 0), updates, state, n=(1,) * 8, start=start)
         found.append(len(clusters(state)))
-    assert found[:2] == [2, 3] or found[:2] == [2, 4]
+    assert found[0] == 2 < found[1]
     assert all(len(part) <= 2 for part in clusters(state))
     assert all(part[0] == state[CLUSTER][part].unique() for part in clusters(state))
 
@@ -297,7 +295,5 @@ def test_ties_go_by_client_id():
     pairs = torch.eye(4, dtype=torch.float64)
     pairs[0, 3] = pairs[3, 0] = pairs[1, 2] = pairs[2, 1] = 0.5
     assert bipartition(pairs).tolist() == [False, True, True, False]
-    # The last bit of a product may depend on the order of its factors.
-    lopsided = torch.tensor([[1, 0.5, 0.1], [0.5 + 1e-16, 1, 0.1], [0.1, 0.1, 1]]).double()
-    lopsided[1, 0] += 1e-12
+    lopsided = torch.tensor([[1, 0.5, 0.1], [0.6, 1, 0.1], [0.1, 0.1, 1]])  # rounding, exaggerated
     assert bipartition(lopsided).tolist() == [False, False, True]

@@ -90,7 +90,8 @@ def value_and_gradient(function, x):
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 10])
 def test_variance_equals_loops(size):
     for seed in range(5):
-        logits = sample(size, 4, seed)
+        # Confident predictions of few classes: some deviations exceed 1 / sqrt(K).
+        logits = (sample(size, 4, seed) * [1, 10][seed % 2]).detach().requires_grad_()
         for ours, theirs in zip(
             value_and_gradient(variance_shortfall, logits),
             value_and_gradient(variance_term, logits),
@@ -146,6 +147,7 @@ DEGENERATE = [
     (variance_shortfall, torch.randn(1, 4)),
     (variance_shortfall, torch.zeros(5, 4)),
     (variance_shortfall, torch.full((7, 3), 0.3).cumsum(1)),
+    (variance_shortfall, torch.tensor([[0.1, 0.7, 0.4]]).repeat(10, 1)),
     (variance_shortfall, torch.tensor([[500.0, 0, 0]]).repeat(3, 1)),
     (pair_potential, torch.randn(1, 4)),
     (pair_potential, torch.zeros(5, 4)),
@@ -170,10 +172,10 @@ def test_gradient_is_zero_at_degenerate_points(function, x, dtype):
 def test_gradient_is_finite_near_degenerate_points(dtype):
     g = torch.Generator().manual_seed(0)
     base = torch.randn(1, 4, generator=g).to(dtype)
-    for exponent in (-30, -18, -12, -8, -4):
-        near = base + 10.0**exponent * torch.randn(6, 4, generator=g).to(dtype)
-        far = torch.cat([near - base, base * 1e4])  # most pairs very close, some far apart
-        for x in (near, near - base, far):
+    for exponent in (-155, -30, -20, -18, -12, -8, -4):
+        small = 10.0**exponent * torch.randn(6, 4, generator=g).to(dtype)
+        far = torch.cat([small, base * 1e4])  # most pairs very close, some far apart
+        for x in (base + small, small, far):
             for function in (variance_shortfall, pair_potential):
                 value, gradient = value_and_gradient(function, x.requires_grad_())
                 assert value.isfinite()
@@ -195,6 +197,12 @@ def test_the_terms_can_be_mapped_over_stacked_clients():
         for x, gradient in zip(stacked, mapped, strict=True):
             _, expected = value_and_gradient(function, x.clone().requires_grad_())
             torch.testing.assert_close(gradient, expected)
+
+
+def test_the_default_weights_are_the_released_ones():
+    assert ClassifierVariance().weight == 2.5
+    assert EncoderUniformity().weight == 0.5
+    assert not EncoderUniformity().detach_sigma
 
 
 @pytest.mark.parametrize("term", [ClassifierVariance, EncoderUniformity])

@@ -65,9 +65,7 @@ def test_seeded_restores_the_generator():
 
 def test_accelerators():
     assert resolve_accelerator("cpu") == "cpu"
-    with pytest.raises(
-        ValueError, match=r"trainer.accelerator: expected one that this machine has"
-    ):
+    with pytest.raises(ValueError, match=r"trainer.accelerator: expected auto"):
         resolve_accelerator("abacus")
 
 

@@ -94,9 +94,9 @@ def test_a_head_outside_the_last_blocks_is_refused():
 
 
 def test_wrong_output_is_refused():
-    with pytest.raises(ValueError, match=r"\(batch, 7\)"):
+    with pytest.raises(ValueError, match=r"\(2, 7\)"):
         check_output(Foreign(), (1, 2, 2), 7)
-    with pytest.raises(ValueError, match="fails on images"):
+    with pytest.raises(ValueError, match="fails on a batch"):
         check_output(Foreign(), (3, 2, 2), 5)
 
 

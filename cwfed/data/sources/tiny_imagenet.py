@@ -112,7 +112,8 @@ class TinyImageNet(FileSource):
         if len(wnids) != self.num_classes:
             raise ValueError(
                 f"num_classes: expected the number of classes below train/ in {where}, which is "
-                f"{len(wnids)}, got {self.num_classes}"
+                f"{len(wnids)} (set num_classes to that for a part of the data set), "
+                f"got {self.num_classes}"
             )
         return {wnid: label for label, wnid in enumerate(wnids)}, _class_names(wnids, words)
 

@@ -1,0 +1,1 @@
+"""Reproducible jobs on top of cwfed; cwfed never imports this package."""
