@@ -147,7 +147,10 @@ DEGENERATE = [
     (variance_shortfall, torch.randn(1, 4)),
     (variance_shortfall, torch.zeros(5, 4)),
     (variance_shortfall, torch.full((7, 3), 0.3).cumsum(1)),
-    (variance_shortfall, torch.tensor([[0.1, 0.7, 0.4]]).repeat(10, 1)),
+    *(
+        (variance_shortfall, sample(1, 7, seed, torch.float32).detach().repeat(33, 1))
+        for seed in range(5)
+    ),
     (variance_shortfall, torch.tensor([[500.0, 0, 0]]).repeat(3, 1)),
     (pair_potential, torch.randn(1, 4)),
     (pair_potential, torch.zeros(5, 4)),
@@ -203,6 +206,7 @@ def test_the_default_weights_are_the_released_ones():
     assert ClassifierVariance().weight == 2.5
     assert EncoderUniformity().weight == 0.5
     assert not EncoderUniformity().detach_sigma
+    assert EncoderUniformity.needs_features
 
 
 @pytest.mark.parametrize("term", [ClassifierVariance, EncoderUniformity])
