@@ -94,7 +94,8 @@ def finite(value: float | None) -> float | None:
 def select(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
     """Choose the rounds that a result quotes for one metric.
 
-    ``best`` is the first maximum over rounds of the test accuracy, as published figures are;
+    The initialisation is no round: it counts only where nothing else is there. ``best`` is the
+    first maximum over rounds of the test accuracy, as published figures are;
     ``val_selected`` is the test accuracy of the round with the first maximum of the validation
     accuracy, None without a validation part.
 
@@ -105,6 +106,7 @@ def select(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
     scored = [line for line in lines if line[metric] and line[metric]["accuracy"] is not None]
     if not scored:
         return {"best": None, "last": None, "val_selected": None, "fairness": None}
+    scored = [line for line in scored if line["round"]] or scored
     validated = [line for line in scored if line[metric].get("val_accuracy") is not None]
 
     def quote(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "reference"), str(ROOT / "tests"
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time():
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """Folder of the real data sets, where they are at hand."""

@@ -13,15 +13,16 @@ from cwfed.results import (
 )
 
 
-def line(round_, received, post_local=None, val=None):
-    def score(accuracy, extra):
-        return None if accuracy is None else {"accuracy": accuracy, "fairness": {}, **extra}
+def line(round_, received, post_local=None, val=None, post_val=None):
+    def score(accuracy, val):
+        extra = {} if val is None else {"val_accuracy": val}
+        fair = {"mean": accuracy}
+        return None if accuracy is None else {"accuracy": accuracy, "fairness": fair, **extra}
 
-    extra = {} if val is None else {"val_accuracy": val}
     return {
         "round": round_,
-        "received": score(received, extra),
-        "post_local": score(post_local, extra),
+        "received": score(received, val),
+        "post_local": score(post_local, val if post_val is None else post_val),
         "mean_R": 0.5,
         "participants": [0, 1] if round_ else [],
         "bytes": {"up": [10, 30] if round_ else [], "down": [8, 8] if round_ else []},
@@ -41,6 +42,38 @@ def test_val_selected_quotes_the_test_accuracy_of_the_best_validation_round():
     lines = [line(0, 0.1, val=0.2), line(1, 0.9, 0.9, val=0.3), line(2, 0.8, 0.7, val=0.6)]
     assert select(lines, "received")["val_selected"] == {"accuracy": 0.8, "round": 2}
     assert select(lines, "post_local")["val_selected"] == {"accuracy": 0.7, "round": 2}
+
+
+def test_each_metric_has_its_own_validation_accuracy():
+    lines = [line(0, 0.1), line(1, 0.5, 0.6, 0.9, 0.1), line(2, 0.4, 0.3, 0.2, 0.8)]
+    assert select(lines, "received")["val_selected"]["round"] == 1
+    assert select(lines, "post_local")["val_selected"]["round"] == 2
+
+
+def test_fairness_is_that_of_the_last_round():
+    assert select([line(0, 0.1), line(1, 0.2), line(2, 0.3)], "received")["fairness"] == {
+        "mean": 0.3
+    }
+
+
+def test_the_initialisation_is_no_round():
+    lines = [line(0, 0.9, val=0.9), line(1, 0.5, 0.5, val=0.5)]
+    assert select(lines, "received")["best"] == {"accuracy": 0.5, "round": 1}
+    assert select(lines, "received")["val_selected"]["round"] == 1
+    assert select(lines[:1], "received")["best"] == {"accuracy": 0.9, "round": 0}
+
+
+def test_a_line_summarises_its_scores():
+    test = torch.tensor([[3.0, 4.0, 2.0], [1.0, 16.0, 10.0]])
+    val = torch.tensor([[1.0, 2.0, 0.0], [0.0, 2.0, 0.0]])
+    record = RoundRecord(2, (0, 1), {"test": test, "val": val}, None, 1.5, 0.25, {})
+    received = record.to_line()["received"]
+    assert received["accuracy"] == 4 / 20
+    assert received["loss"] == 12 / 20
+    assert received["val_accuracy"] == 1 / 4
+    assert received["correct"] == [3, 1]
+    assert received["fairness"]["mean"] == (3 / 4 + 1 / 16) / 2
+    assert received["fairness"]["worst10"] == 1 / 16
 
 
 def test_result_sums_seconds_and_keeps_what_identifies_the_run():

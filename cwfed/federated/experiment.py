@@ -5,7 +5,7 @@ Legend: M clients, K classes.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -230,7 +230,7 @@ class PreparedRun:
         """Return the label counts that p_i is made from, int64 ``[M, K]``."""
         parts: tuple[Part, ...] = ("train",)
         if self.experiment.released_code.test_labels_in_p:
-            parts = ("train", "test")
+            parts = ("train", "val", "holdout", "test")
         return self.data.label_counts_MK(*parts)
 
     def loop(self, callbacks: Sequence[LoopCallback] = ()) -> FederatedLoop:
@@ -242,7 +242,7 @@ class PreparedRun:
             ClientContext(client, p_K, self.contract.head_weight) for client, p_K in enumerate(p_MK)
         ]
         workload = Workload(
-            self.model,
+            deepcopy(self.model),
             self.contract,
             contexts,
             experiment.client.optimizer,

@@ -43,7 +43,8 @@ def classwise_weights(
     ``q_ij = p_i p_ij / sum_i p_i p_ij`` over the participants, with ``p_i`` proportional to
     ``n_i``. A class that no participant holds keeps its column: with label counts no holder of
     it has uploaded since, so the column still refers to the uploads it was made from, and no
-    class model need be stored.
+    class model need be stored. With distributions estimated from norms that holds unless a
+    participant uploads a row of exact zeros, which training does not produce.
 
     Args:
         p_MK: Class distribution of every client, rows of the participants are read, ``[M, K]``.

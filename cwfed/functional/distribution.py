@@ -55,7 +55,8 @@ def norm_distribution(weight_KF: Tensor) -> Tensor:
 
     Returns:
         ``[..., K]``, same dtype; rows sum to 1. An all-zero weight gives the uniform
-        distribution, a zero row gives 0; gradients are finite there. NaN stays NaN.
+        distribution, a zero row gives 0; gradients are finite there, and elsewhere unless the
+        whole weight is so small that its squares vanish in its dtype. NaN stays NaN.
 
     Example:
         >>> norm_distribution(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))

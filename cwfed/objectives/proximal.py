@@ -7,11 +7,11 @@ from cwfed.objectives.base import ClientContext, ObjectiveTerm, Step, check_weig
 
 
 class Proximal(ObjectiveTerm):
-    """Proximal term: ``(weight / 2) ||w - anchor||²`` over all parameters.
+    """Proximal term: ``(weight / 2) ||w - anchor||²`` over the trainable parameters.
 
     The anchor is what the server sent to pull towards: the received model for FedProx (Li et al.
     2020, Equation 2, weight μ) and Ditto (Li et al. 2021, weight λ), the attentive mixture u_i for
-    FedAMP (Huang et al. 2021, Equation 5, weight λ / α_k). Differentiable in w, so that it acts.
+    FedAMP (Huang et al. 2021, see `AttentionProximal`). Differentiable in w, so that it acts.
 
     Args:
         weight: Factor, >= 0.
@@ -24,7 +24,7 @@ class Proximal(ObjectiveTerm):
     def value(self, step: Step, client: ClientContext) -> Tensor:
         """Return ``||w - anchor||² / 2``, a scalar."""
         squares = [
-            (parameter - client.anchor[name]).square().sum()
-            for name, parameter in step.parameters.items()
+            (step.parameters[name] - anchor).square().sum()
+            for name, anchor in client.anchor.items()
         ]
         return 0.5 * torch.stack(squares).sum()

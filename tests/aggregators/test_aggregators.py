@@ -184,6 +184,15 @@ def test_cwfedavg_with_partial_participation_over_many_rounds(distribution):
         )
 
 
+def test_estimated_distributions_are_made_in_double_precision():
+    uploads, server = setting(dtype=torch.float32)
+    p_MK = CwFedAvg().class_distribution(uploads, server)
+    expected = class_distribution_from_heads(uploads["out.weight"].double().tolist())
+    assert p_MK.dtype == torch.float64
+    exact = torch.tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(p_MK, exact, atol=1e-14, rtol=0)
+
+
 def test_limit_proportional_counts_equal_fedavg():
     uploads, server = setting()
     counts = torch.tensor([[2, 4, 6, 8]]) * torch.tensor([[1], [2], [3], [4], [5]])

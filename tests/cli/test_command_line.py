@@ -292,6 +292,15 @@ MISTAKES = {
                  ["partition", "nowhere.json"]),
     "resume nothing": (["--resume", "nowhere"], ["--resume", "config.yaml", "nowhere"]),
     "logger": (["--logger", "papyrus"], ["logger", "papyrus"]),
+    "many threads": (["--trainer.threads", "100000000"], ["trainer.threads", "1024"]),
+    "huge": (["--client.batch_size", "9" * 20], ["client.batch_size", "2**63"]),
+    "unknown user": (["--data_dir", "~nobody_here/x"], ["--data_dir", "~nobody_here/x"]),
+    "half on a CPU": (["--trainer.accelerator", "cpu", "--trainer.precision", "16-mixed"],
+                      ["trainer.precision", "bf16-mixed", "16-mixed"]),
+    "sparse": (["--client.optimizer", "torch.optim.SparseAdam"], ["client.optimizer", "dense"]),
+    "null": (["--seed", "null"], ["seed"]),
+    "more clients than samples": (["--partition.num_clients", "500"], ["partition"]),
+    "resume a file": (["--resume", __file__], ["--resume", "config.yaml"]),
 }  # fmt: skip
 
 
@@ -319,6 +328,10 @@ def test_a_mistake_ends_with_one_clear_line(name, tmp_path, capsys):
         ("partition: {class_path: Dirichlet, init_args: {alfa: 1}}\n", ["alfa"]),
         ("algorithm: {aggregator: {class_path: Nothing}}\n", ["algorithm.aggregator", "Nothing"]),
         ("\x00", ["YAML"]),
+        ("a: [1\nb: 2\n", ["YAML"]),
+        ("trainer: null\n", ["trainer", "mapping", "None"]),
+        ("algorithm: fedavg\n", ["algorithm", "mapping", "fedavg"]),
+        ("config: {}\n", ["config", "command line"]),
     ],
 )
 def test_a_mistake_in_a_file_names_the_file(text, expected, tmp_path, capsys):
@@ -329,6 +342,229 @@ def test_a_mistake_in_a_file_names_the_file(text, expected, tmp_path, capsys):
     for part in [str(path), *expected]:
         assert part in message
     assert "Traceback" not in message
+
+
+def test_a_finite_learning_rate_is_asked_for(tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    path.write_text("client: {optimizer: {class_path: torch.optim.SGD, init_args: {lr: .inf}}}\n")
+    assert fit("--config", path, "--run_dir", tmp_path / "run") == 2
+    assert "client.optimizer.lr: expected a finite number, got inf" in capsys.readouterr().err
+
+
+def test_a_file_may_change_a_part_of_the_default_method(tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    path.write_text("algorithm: {name: mine}\n")
+    config = resolved(capsys, "--config", "quickstart", "--config", str(path))
+    assert config["algorithm"]["name"] == "mine"
+    assert config["algorithm"]["aggregator"]["class_path"].endswith("CwFedAvg")
+
+
+MODELS = """
+import torch
+from torch import nn
+
+class Base(nn.Module):
+    head_name = "head"
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.body = nn.Linear(256, 8)
+        self.head = nn.Linear(8, num_classes)
+    def forward(self, x):
+        return self.head(self.body(x.flatten(1)).relu())
+
+class Raises(Base):
+    def forward(self, x):
+        raise KeyError("boom")
+
+class InitRaises(Base):
+    def __init__(self, num_classes: int):
+        raise RuntimeError("boom")
+
+class OnlyInTraining(Base):
+    def forward(self, x):
+        return super().forward(x)[:, :3] if self.training else super().forward(x)
+
+class Detached(Base):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+class Frozen(Base):
+    def __init__(self, num_classes: int):
+        super().__init__(num_classes)
+        self.requires_grad_(False)
+
+class Normed(Base):
+    def __init__(self, num_classes: int):
+        super().__init__(num_classes)
+        nn.utils.parametrizations.weight_norm(self.head)
+
+class Batch(Base):
+    def __init__(self, num_classes: int):
+        super().__init__(num_classes)
+        self.body = nn.Sequential(nn.Linear(256, 8), nn.BatchNorm1d(8))
+
+class Alias(nn.Module):
+    head_name = "head"
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.ReLU(),
+                                 nn.Linear(8, num_classes))
+        self.head = self.net[3]
+    def forward(self, x):
+        return self.net(x)
+
+class Lazy(Base):
+    def __init__(self, num_classes: int):
+        super().__init__(num_classes)
+        self.body = nn.LazyLinear(8)
+
+class Noisy(Base):
+    def forward(self, x):
+        return super().forward(x) + torch.randn(1)
+"""
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    (tmp_path / "odd_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("Raises", ["model", "KeyError", "boom"]),
+        ("InitRaises", ["model", "could not be built", "boom"]),
+        ("OnlyInTraining", ["model", "logits of shape"]),
+        ("Detached", ["model"]),
+        ("Frozen", ["model", "no parameter that can be trained"]),
+        ("Normed", ["head", "weight"]),
+    ],
+)
+def test_a_model_that_cannot_work_is_refused_before_anything_is_written(
+    models, model, expected, tmp_path, capsys
+):
+    assert fit("--model", f"odd_models.{model}", "--run_dir", tmp_path / "run") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    for part in expected:
+        assert part in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_batchnorm_on_a_single_sample_is_refused(models, tmp_path, capsys):
+    arguments = ["--model", "odd_models.Batch", "--client.batch_size", "1"]
+    assert fit(*arguments, "--run_dir", tmp_path / "run") == 2
+    assert "more than 1 value per channel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["Alias", "Lazy", "Noisy"])
+def test_unusual_models_run_and_repeat(models, model, tmp_path):
+    import torch
+
+    hashes = []
+    for name in ("a", "b"):
+        torch.manual_seed(len(hashes))
+        assert fit("--model", f"odd_models.{model}", "--run_dir", tmp_path / name) == 0
+        hashes.append(without_seconds(tmp_path / name / "rounds.jsonl"))
+    assert hashes[0] == hashes[1]
+
+
+def test_divergence_is_said_and_stays_json(tmp_path, capsys, caplog):
+    assert fit("--run_dir", tmp_path / "run", "--client.optimizer.init_args.lr", "1e30") == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["mean_R"] is None
+    assert "not finite" in caplog.text
+
+
+def test_two_processes_cannot_write_one_run(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "cwfed", "fit", *SMALL, "--rounds", "500"]
+    process = subprocess.Popen(
+        [*command, "--run_dir", str(folder)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: list(folder.glob("checkpoints/*1.json")), process)
+        assert main(["fit", "--resume", str(folder)]) == 2
+        assert process.poll() is None, "the first run must go on"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGTERM is POSIX")
+def test_sigterm_stops_the_run_and_says_how_to_go_on(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "cwfed", "fit", *SMALL, "--rounds", "500"]
+    for attempt in range(3):
+        place = ["--resume", str(folder)] if attempt else [*command[4:], "--run_dir", str(folder)]
+        process = subprocess.Popen(
+            [*command[:4], *place], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        done = len((folder / "rounds.jsonl").read_text().splitlines()) if attempt else 0
+        wait_for(
+            lambda done=done: (
+                (folder / "rounds.jsonl").exists()
+                and len((folder / "rounds.jsonl").read_text().splitlines()) > done + 1
+            ),
+            process,
+        )
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 143
+        assert f"cwfed fit --resume {folder}" in error.decode()
+
+
+@pytest.mark.parametrize("damage", ["garbage", "", "null", "[]", "{}"])
+def test_a_damaged_result_is_written_again(finished, tmp_path, damage):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").write_text(damage)
+    assert main(["fit", "--resume", str(folder)]) == 0
+    ours, theirs = (json.loads((f / "result.json").read_text()) for f in (folder, finished))
+    assert ours["hashes"] == theirs["hashes"]
+
+
+@pytest.mark.parametrize("damage", ["[1]", "null", "", "{"])
+def test_a_damaged_partition_is_named(finished, tmp_path, damage, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").unlink()
+    (folder / "partition.json").write_text(damage)
+    assert main(["fit", "--resume", str(folder)]) == 2
+    assert "partition.json" in capsys.readouterr().err
+
+
+def test_a_run_killed_before_its_partition_was_written_starts_over(finished, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(finished / "config.yaml", folder)
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert without_seconds(folder / "rounds.jsonl") == without_seconds(finished / "rounds.jsonl")
+
+
+def test_lines_after_the_newest_checkpoint_do_not_matter(finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").unlink()
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3}\n{"round": 3}\nnoise\n')
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert without_seconds(folder / "rounds.jsonl") == without_seconds(finished / "rounds.jsonl")
+
+
+def test_brackets_in_a_path_are_no_markup(tmp_path, capsys):
+    assert fit("--run_dir", tmp_path / "[bold]x") == 0
+    assert "[bold]x" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_does_not_fail_the_run(tmp_path):
+    command = [sys.executable, "-m", "cwfed", "fit", *SMALL, "--run_dir", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_folder_that_holds_something_is_refused(finished, capsys):
@@ -384,11 +620,13 @@ def test_help_and_usage(arguments, capsys):
 
 
 def test_partition_prints_and_draws(tmp_path, capsys):
-    picture = tmp_path / "split.png"
-    arguments = [*SMALL, "--plot", str(picture)]
+    picture, split = tmp_path / "split.png", tmp_path / "split.json"
+    arguments = [*SMALL, "--plot", str(picture), "--save", str(split)]
     assert main(["partition", *arguments]) == 0
     assert "partition" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
+    given = ["--partition", "FromManifest", "--partition.path", str(split)]
+    assert fit("--run_dir", tmp_path / "run", "--rounds", "0", *given) == 0
     assert main(["partition", *SMALL, "--plot", str(tmp_path / "split.gif")]) == 2
     assert ".png" in capsys.readouterr().err
 

@@ -21,6 +21,27 @@ SHAPES = {"mnist": (10, 1, 28), "cifar10": (10, 3, 32), "cifar100": (100, 3, 32)
 LAMBDA = {"mnist": 10, "cifar10": 10, "cifar100": 1000, "tiny": 2000, "quickstart": 10}
 CLASSES_PER_CLIENT = {"mnist": 2, "cifar10": 2, "cifar100": 10, "tiny": 20}
 
+WHAT = {
+    "cfl": ("CFL", []),
+    "cwfedavg": ("CwFedAvg", ["WDR"]),
+    "cwfedavg_all": ("CwFedAvg", ["WDR"]),
+    "cwfedavg_all_no_wdr": ("CwFedAvg", []),
+    "cwfedavg_no_wdr": ("CwFedAvg", []),
+    "cwfedavg_true": ("CwFedAvg", []),
+    "ditto": ("FedAvg", []),
+    "fedamp": ("FedAMP", ["AttentionProximal"]),
+    "fedavg": ("FedAvg", []),
+    "fedavg_finetuned": ("FedAvg", []),
+    "fedfomo": ("FedFomo", []),
+    "fednh": ("FedNH", []),
+    "fedper": ("FedPer", []),
+    "fedprox": ("FedAvg", ["Proximal"]),
+    "fedrep": ("FedPer", []),
+    "feduv": ("FedAvg", ["ClassifierVariance", "EncoderUniformity"]),
+    "ifca": ("IFCA", []),
+    "local": ("Local", []),
+}
+
 
 def small_data(name, samples=None):
     classes, channels, size = SHAPES[name.split("_")[0]]
@@ -94,13 +115,15 @@ def test_algorithm_runs_two_rounds_and_is_what_it_says(algorithm, tmp_path):
     assert result["algorithm"] == algorithm
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     aggregator = config["algorithm"]["aggregator"]
-    name = aggregator["class_path"].rpartition(".")[2].lower()
-    assert algorithm.startswith(name)
-    if name == "cwfedavg":
+    name = aggregator["class_path"].rpartition(".")[2]
+    terms = [term["class_path"].rpartition(".")[2] for term in config["algorithm"]["objectives"]]
+    assert (name, terms) == WHAT[algorithm]
+    if name == "CwFedAvg":
         scope = "all" if "_all" in algorithm else "output"
         assert aggregator["init_args"]["scope"] == scope
         wanted = "true" if algorithm.endswith("_true") else "estimated"
         assert aggregator["init_args"]["distribution"] == wanted
-    uses_wdr = name == "cwfedavg" and "no_wdr" not in algorithm and "true" not in algorithm
-    assert bool(config["algorithm"]["objectives"]) == uses_wdr
+    phases = config["algorithm"]["phases"] or [{}]
+    assert len(phases) == (2 if algorithm in ("ditto", "fedrep") else 1)
+    assert (config["algorithm"]["head"] is not None) == (algorithm == "fednh")
     assert config["wdr_lambda"] == 10

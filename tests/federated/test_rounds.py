@@ -56,6 +56,78 @@ def test_cwfedavg_equals_plain_pytorch(scope):
             assert state.post_local["test"][i, 1] == len(test)
 
 
+class Keep(LoopCallback):
+    def __init__(self):
+        self.records, self.states = [], []
+
+    def on_round(self, record, state):
+        self.records.append(record)
+        self.states.append(state)
+
+
+def test_what_a_round_reports():
+    """Received scores those models, R is that of the uploads, the loss the mean over clients."""
+    kept = Keep()
+    experiment = small_experiment(dropout=0.0)
+    run(experiment, [kept])
+    prepared = experiment.prepare()
+    data = prepared.data
+    images = (data.images.images_NCHW.double() / 255 - 0.5) / 0.5
+    record, state = kept.records[-1], kept.states[-1]
+    distances = []
+    for i in range(5):
+        test, train = data.indices(i, "test"), data.indices(i, "train")
+        labels = data.images.labels_N
+        for bank, score in ((state.received, record.received), (state.uploads, record.post_local)):
+            model = copy.deepcopy(prepared.model).eval()
+            model.load_state_dict({name: value[i] for name, value in bank.items()})
+            logits = model(images[test])
+            assert score["test"][i, 0] == logits.argmax(1).eq(labels[test]).sum()
+            loss = torch.nn.functional.cross_entropy(logits, labels[test], reduction="sum")
+            assert score["test"][i, 2].item() == pytest.approx(loss.item())
+        p = torch.bincount(labels[train], minlength=4).double() / len(train)
+        norms = state.uploads["out.weight"][i].norm(dim=1)
+        distances.append((p - norms / norms.sum()).norm().item())
+    assert record.mean_r == pytest.approx(sum(distances) / 5, abs=1e-12)
+    assert not torch.equal(record.received["test"], record.post_local["test"])
+
+
+def test_clients_without_steps_do_not_count_in_the_training_loss():
+    kept = Keep()
+    client = LocalTraining(batch_size=25)
+    released = ReleasedCode(skip_small_clients=True)
+    run(small_experiment(client=client, released_code=released, rounds=1), [kept])
+    sizes = [len(c.train) for c in small_experiment().prepare().data.manifest.clients]
+    assert min(sizes) < 25 <= max(sizes)
+    assert kept.records[-1].train_loss > 0
+
+
+def test_the_seed_decides_the_initialisation():
+    a, b = (small_experiment(seed=seed).prepare().model.out.weight for seed in (0, 1))
+    assert not torch.equal(a, b)
+
+
+def test_batches_and_dropout_differ_by_client_and_round():
+    data = small_experiment().prepare().data
+    orders = {
+        (client, round_): torch.argsort(torch.cat(list(data.training_loader(client, round_).plan)))
+        for client in (0, 1)
+        for round_ in (1, 2)
+    }
+    size = min(map(len, orders.values()))
+    plans = {tuple(order[:size].argsort().tolist()) for order in orders.values()}
+    assert len(plans) == 4
+
+
+def test_a_prepared_run_can_be_run_twice():
+    prepared = small_experiment(rounds=1).prepare()
+    first = prepared.loop()
+    a = first.run(first.initial_state(prepared.initialisation()))
+    second = prepared.loop()
+    b = second.run(second.initial_state(prepared.initialisation()))
+    assert_same(dict(a.received), dict(b.received))
+
+
 def test_methods_and_lambda_make_a_difference():
     weights = [
         run(experiment).received["out.weight"]
@@ -146,6 +218,8 @@ def test_test_labels_in_p_of_the_released_code():
     experiment = small_experiment(released_code=ReleasedCode(test_labels_in_p=True))
     prepared = experiment.prepare()
     both = prepared.data.label_counts_MK("train") + prepared.data.label_counts_MK("test")
+    samples = prepared.loop().server.num_samples_M
+    assert torch.equal(samples, prepared.data.label_counts_MK("train").sum(1))
     assert torch.equal(prepared.label_counts_MK(), both)
     torch.testing.assert_close(
         prepared.loop().p_MK, both.double() / both.sum(1, keepdim=True).double()
@@ -153,6 +227,12 @@ def test_test_labels_in_p_of_the_released_code():
     assert not torch.equal(
         run(experiment).received["out.weight"], run(small_experiment()).received["out.weight"]
     )
+
+
+def test_validation_samples_are_no_training_samples():
+    prepared = small_experiment(val_fraction=0.3).prepare()
+    assert torch.equal(prepared.label_counts_MK(), prepared.data.label_counts_MK("train"))
+    assert prepared.data.label_counts_MK("val").sum() > 0
 
 
 def test_small_clients_train_unless_the_released_code_is_followed():

@@ -84,3 +84,10 @@ def test_descending_the_distance_brings_the_norms_to_the_labels():
 
 def test_label_distribution_of_an_empty_client_is_zero():
     assert label_distribution(torch.zeros(1, 3, dtype=torch.int64)).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_a_head_that_is_no_number_has_no_distribution():
+    weight = torch.tensor([[float("nan"), 1.0], [1.0, 2.0]])
+    assert norm_distribution(weight).isnan().any()
+    assert weight_distribution_distance(torch.tensor([0.5, 0.5]), weight).isnan()
+    assert weight_distribution_distance(torch.tensor([0.5, 0.5]), weight * 0 + torch.inf).isnan()
