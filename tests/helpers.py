@@ -8,7 +8,13 @@ from torch import nn
 from cwfed.aggregators import CwFedAvg
 from cwfed.data.partitioners import Dirichlet
 from cwfed.data.sources import SyntheticImages
-from cwfed.federated import Algorithm, Experiment, LocalTraining, TrainerOptions
+from cwfed.federated import (
+    Algorithm,
+    Experiment,
+    LocalTraining,
+    LoopCallback,
+    TrainerOptions,
+)
 from cwfed.objectives import WDR
 
 
@@ -47,6 +53,17 @@ def small_experiment(aggregator=None, objectives=None, **changes):
         "trainer": TrainerOptions(accelerator="cpu", precision="64-true"),
     }
     return Experiment(**settings | changes)
+
+
+class Keep(LoopCallback):
+    """Keeps what a loop tells its callbacks."""
+
+    def __init__(self):
+        self.records, self.states = [], []
+
+    def on_round(self, record, state):
+        self.records.append(record)
+        self.states.append(state)
 
 
 def run(experiment, callbacks=(), state=None):

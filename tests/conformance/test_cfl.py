@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from cfl_reference import cfl
-from helpers import assert_same, run, small_experiment
+from helpers import Keep, assert_same, run, small_experiment
 from rounds import assert_models_equal
 
 from cwfed.aggregators import CFL, FedAvg
@@ -14,21 +14,12 @@ from cwfed.aggregators.base import ServerContext, ServerRound
 from cwfed.aggregators.cfl import CLUSTER, clusters
 from cwfed.data.partitioners import Dirichlet
 from cwfed.data.sources import SyntheticImages
-from cwfed.federated import Algorithm, LoopCallback
+from cwfed.federated import Algorithm
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.functional.cfl import bipartition, cosines
 from cwfed.functional.contract import ModelContract
 
 ROUNDS = 4
-
-
-class Keep(LoopCallback):
-    def __init__(self):
-        self.records, self.states = [], []
-
-    def on_round(self, record, state):
-        self.records.append(record)
-        self.states.append(state)
 
 
 def experiment(aggregator, **changes):

@@ -5,21 +5,12 @@ from itertools import combinations
 
 import pytest
 import torch
-from helpers import assert_same, run
+from helpers import Keep, assert_same, run
 from methods import NAMES, NEEDS_EVERYONE, experiment
 
 from cwfed.cli.files import UsageError
-from cwfed.federated import FederatedState, LoopCallback
+from cwfed.federated import FederatedState
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
-
-
-class Keep(LoopCallback):
-    def __init__(self):
-        self.records, self.states = [], []
-
-    def on_round(self, record, state):
-        self.records.append(record)
-        self.states.append(state)
 
 
 @pytest.fixture(scope="module")

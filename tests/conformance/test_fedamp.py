@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fedamp_reference import fedamp
-from helpers import assert_same, run, small_experiment
+from helpers import Keep, assert_same, run, small_experiment
 from rounds import assert_models_equal
 
 from cwfed.aggregators import FedAMP, FedAvg, Local
 from cwfed.aggregators.base import ServerRound
 from cwfed.aggregators.fedamp import ATTENTION, UPLOADED
 from cwfed.data.partitioners import Dirichlet
-from cwfed.federated import Algorithm, LocalTraining, LoopCallback
+from cwfed.federated import Algorithm, LocalTraining
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.loggers import flatten
 from cwfed.functional.fedamp import attention, attentive_mixture, squared_distances
@@ -23,15 +23,6 @@ from cwfed.objectives import AttentionProximal, Proximal
 ROUNDS, ALPHA, SIGMA, LAMBDA = 4, 0.3, 1.2, 0.3
 # Steps so long that the clients' models end up far apart.
 FAR = LocalTraining(8, 10, lambda parameters: torch.optim.SGD(parameters, lr=0.5))
-
-
-class Keep(LoopCallback):
-    def __init__(self):
-        self.records, self.states = [], []
-
-    def on_round(self, record, state):
-        self.records.append(record)
-        self.states.append(state)
 
 
 def experiment(aggregator=None, terms=None, **changes):

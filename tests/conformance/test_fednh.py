@@ -6,26 +6,17 @@ import json
 import pytest
 import torch
 from fednh_reference import PrototypeNet, fednh_rounds
-from helpers import assert_same, run, small_experiment
+from helpers import Keep, assert_same, run, small_experiment
 from torch import nn
 
 from cwfed.aggregators import FedAvg, FedNH
 from cwfed.cli import main
-from cwfed.federated import Algorithm, LoopCallback, TrainerOptions
+from cwfed.federated import Algorithm, TrainerOptions
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.models import PrototypeHead
 
 ROUNDS, LR, CLIENTS, CLASSES = 4, 0.05, 5, 4
 W = "out.weight"
-
-
-class Keep(LoopCallback):
-    def __init__(self):
-        self.records, self.states = [], []
-
-    def on_round(self, record, state):
-        self.records.append(record)
-        self.states.append(state)
 
 
 def experiment(aggregator=None, head=None, **changes):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import TinyNet, assert_same, run, small_experiment
+from helpers import Keep, TinyNet, assert_same, run, small_experiment
 from ifca_reference import best_centre, ifca
 from planted import planted_experiment
 from rounds import assert_models_equal
@@ -13,22 +13,12 @@ from rounds import assert_models_equal
 from cwfed.aggregators import IFCA, FedAvg, ServerContext
 from cwfed.aggregators.base import ServerRound
 from cwfed.aggregators.ifca import CENTRES, CHOICE
-from cwfed.federated import LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.sampler import UniformSampler
 from cwfed.models import describe_model
 
 LR = 0.05
 CONCEPTS = [0, 1, 0, 1, 1]
-
-
-class Keep(LoopCallback):
-    def __init__(self):
-        self.states, self.records = [], []
-
-    def on_round(self, record, state):
-        self.states.append(state)
-        self.records.append(record)
 
 
 def experiment(aggregator=None, **changes):

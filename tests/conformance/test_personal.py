@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import assert_same, run, small_experiment
+from helpers import Keep, assert_same, run, small_experiment
 from personal_reference import distance, ditto, fedper, fedprox, fedrep, fine_tuned
 from rounds import assert_models_equal
 
@@ -91,16 +91,9 @@ def test_fine_tuning_is_scored_and_not_sent():
 
 
 def final_scores(of):
-    lines = []
-
-    from cwfed.federated import LoopCallback
-
-    class Keep(LoopCallback):
-        def on_round(self, record, state):
-            lines.append(record)
-
-    state = run(of, [Keep()])
-    return state, lines[-1]
+    kept = Keep()
+    state = run(of, [kept])
+    return state, kept.records[-1]
 
 
 def test_what_is_scored():
@@ -142,16 +135,9 @@ def test_identity_fedper_with_every_layer_personal_is_local():
 
 def test_partial_participation_of_personal_models():
     ours = experiment(FedAvg(), phases=(TRAIN, personal_phase(0.1)), participation=0.4)
-    from cwfed.federated import LoopCallback
-
-    states, records = [], []
-
-    class Keep(LoopCallback):
-        def on_round(self, record, state):
-            states.append(state)
-            records.append(record)
-
-    run(ours, [Keep()])
+    kept = Keep()
+    run(ours, [kept])
+    states, records = kept.states, kept.records
     for before, after, record in zip(states, states[1:], records[1:], strict=False):
         for client in range(5):
             same = torch.equal(

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_same, run, small_experiment
+from helpers import Keep, assert_same, run, small_experiment
 from rounds import assert_models_equal, cwfedavg_server, local_training, wdr
 
 from cwfed.aggregators import CwFedAvg, FedAvg, Local
-from cwfed.federated import LocalTraining, LoopCallback, ReleasedCode
+from cwfed.federated import LocalTraining, ReleasedCode
 
 ROUNDS, LR, LAMBDA = 3, 0.05, 2.0
 
@@ -54,15 +54,6 @@ def test_cwfedavg_equals_plain_pytorch(scope):
             correct = model.eval()(images[test]).argmax(1).eq(data.images.labels_N[test]).sum()
             assert state.post_local["test"][i, 0] == correct
             assert state.post_local["test"][i, 1] == len(test)
-
-
-class Keep(LoopCallback):
-    def __init__(self):
-        self.records, self.states = [], []
-
-    def on_round(self, record, state):
-        self.records.append(record)
-        self.states.append(state)
 
 
 def test_what_a_round_reports():
@@ -148,16 +139,9 @@ def test_methods_and_lambda_make_a_difference():
 
 def test_wdr_brings_r_down():
     def mean_r(objectives):
-        records = []
-
-        class Keep(LoopCallback):
-            def on_round(self, record, state):
-                records.append(record.mean_r)
-
-        run(
-            small_experiment(CwFedAvg(), objectives=objectives, rounds=8, wdr_lambda=10.0), [Keep()]
-        )
-        return records
+        kept = Keep()
+        run(small_experiment(CwFedAvg(), objectives=objectives, rounds=8, wdr_lambda=10.0), [kept])
+        return [record.mean_r for record in kept.records]
 
     with_wdr, without = mean_r(None), mean_r([])
     assert with_wdr[-1] < 0.7 * with_wdr[0]
@@ -181,14 +165,9 @@ def test_a_run_leaves_the_global_generator_alone():
 
 
 def test_partial_participation():
-    records, states = [], []
-
-    class Keep(LoopCallback):
-        def on_round(self, record, state):
-            records.append(record)
-            states.append(state)
-
-    run(small_experiment(participation=0.4, rounds=6), [Keep()])
+    kept = Keep()
+    run(small_experiment(participation=0.4, rounds=6), [kept])
+    records, states = kept.records, kept.states
     assert all(len(record.participants) == 2 for record in records[1:])
     assert len({record.participants for record in records[1:]}) > 1
     for before, after, record in zip(states, states[1:], records[1:], strict=False):
