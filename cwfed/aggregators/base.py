@@ -110,7 +110,8 @@ class Broadcast:
 
     Attributes:
         models: With which every client would start the next round, ``[M, ...]`` by name.
-        anchors: What proximal terms pull towards, ``[M, ...]`` by name; None: `models`.
+        anchors: What proximal terms pull towards, ``[M, ...]`` by name; None: towards what a
+            client starts the round with, after its own choice or mix.
     """
 
     models: Bank
@@ -165,8 +166,10 @@ class Aggregator(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Return the bytes that each participant sends and receives in a round.
 
-        By default one model each way and the number of samples n_i up. The download is what the
-        participant needs to start the round; the common initialisation counts in the first.
+        By default one model each way and the number of samples n_i up: the tensors that are
+        `exchanged`. The download is what the participant needs to start the round; in the first
+        that is their common initialisation. Tensors that never travel later are taken to be made
+        from the seed.
 
         Args:
             participants: Ids, int64 ``[m]``.
@@ -177,7 +180,8 @@ class Aggregator(ABC):
             Bytes up and bytes down, int64 ``[m]`` each.
         """
         model = sum(server.sizes[name] for name in self.exchanged(server))
-        return torch.full_like(participants, model + COUNT), torch.full_like(participants, model)
+        count = COUNT if model else 0
+        return torch.full_like(participants, model + count), torch.full_like(participants, model)
 
     def select(
         self,

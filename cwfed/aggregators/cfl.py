@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cwfed.aggregators.base import (
+    COUNT,
     Broadcast,
     MixingAggregator,
     ServerContext,
@@ -100,6 +101,13 @@ class CFL(MixingAggregator):
             "mean_update_norm_min": state[MEAN_NORM].min().item(),
             "update_norm_max": state[NORM].max().item(),
         }
+
+    def traffic(
+        self, participants: Tensor, state: ServerState, server: ServerContext
+    ) -> tuple[Tensor, Tensor]:
+        """Return what FedAvg costs; without n_i where means are uniform."""
+        up, down = super().traffic(participants, state, server)
+        return up - COUNT * (self.weighting == "uniform"), down
 
     def aggregate(
         self, round_: ServerRound, state: ServerState, server: ServerContext

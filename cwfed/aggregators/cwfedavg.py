@@ -61,8 +61,9 @@ class CwFedAvg(MixingAggregator):
         self.distribution = distribution
 
     def validate(self, server: ServerContext) -> None:
-        """Raise a ValueError where the model has no such last layers."""
-        server.model.names_in(self.scope)
+        """Raise a ValueError where the model has no such last layers, or they are frozen."""
+        names = server.model.names_in(self.scope)
+        server.model.require_trained(names, "it is aggregated class-wise")
 
     def traffic(
         self, participants: Tensor, state: ServerState, server: ServerContext

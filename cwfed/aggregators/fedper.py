@@ -45,8 +45,9 @@ class FedPer(MixingAggregator):
         self.personal = personal
 
     def validate(self, server: ServerContext) -> None:
-        """Raise a ValueError where the model has no such last layers."""
-        server.model.names_in(self.personal)
+        """Raise a ValueError where the model has no such last layers, or they are frozen."""
+        names = server.model.names_in(self.personal)
+        server.model.require_trained(names, "it is what stays personal")
 
     def exchanged(self, server: ServerContext) -> frozenset[str]:
         """Return the names of the base's tensors."""

@@ -20,6 +20,9 @@ Target = Literal["upload", "personal"]
 class TrainingPhase:
     """One phase of local training.
 
+    All modules are in training mode in every phase: BatchNorm's statistics follow the batches also
+    where the weights are fixed, as in the released code of FedRep.
+
     Attributes:
         source: Model to start from: what the client received (after its own choice or mix), its
             upload as of the phase before, or its personal model.
@@ -56,18 +59,30 @@ def check_phases(phases: Sequence[TrainingPhase]) -> None:
     """Check that phases fit together: one of them, and first, must make the upload.
 
     Raises:
-        ValueError: There is none, or a phase starts from an upload that is not made yet.
+        ValueError: There is none, or a phase starts from a personal model that none trains.
     """
-    if not phases or phases[0].target != "upload" or phases[0].source == "upload":
+    if not phases or phases[0].target != "upload" or phases[0].source != "received":
         raise ValueError(
-            "algorithm.phases: expected a first phase that makes the upload from the received or "
-            f"the personal model, got {phases[:1]}"
+            "algorithm.phases: expected a first phase that makes the upload from the received "
+            f"model, got {phases[:1]}"
+        )
+    if keeps_personal(phases) and not makes_personal(phases):
+        raise ValueError(
+            "algorithm.phases: expected a phase with target personal, since one has it as source"
         )
 
 
 def keeps_personal(phases: Sequence[TrainingPhase]) -> bool:
-    """Return whether clients carry a personal model from round to round."""
-    return any(phase.source == "personal" for phase in phases)
+    """Return whether clients carry a personal model from round to round.
+
+    They do if a phase starts from it before any has made it anew.
+    """
+    for phase in phases:
+        if phase.source == "personal":
+            return True
+        if phase.target == "personal":
+            return False
+    return False
 
 
 def makes_personal(phases: Sequence[TrainingPhase]) -> bool:

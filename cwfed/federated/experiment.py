@@ -117,6 +117,11 @@ class Experiment:
         phases = []
         for phase in self.algorithm.training_phases():
             terms = self.algorithm.objectives if phase.objectives is None else phase.objectives
+            if any(isinstance(term, CrossEntropy) for term in terms):
+                raise ValueError(
+                    "algorithm.objectives: expected terms beside cross-entropy, which is always "
+                    "there, got CrossEntropy"
+                )
             phases.append((phase, Objective([CrossEntropy(), *map(self._weighted, terms)])))
         return phases
 
@@ -151,10 +156,29 @@ class Experiment:
         )
         model, contract = self.initialise(images, "initialisation", dtype)
         held = [len(data.indices(i, "train")) for i in range(data.num_clients)]
-        sizes = {min(size, data.batch_size) for size in held}
+        least = data.batch_size if data.skip_small else 1
+        sizes = {min(size, data.batch_size) for size in held if size >= least}
+        self.check_phases(contract)
         with seeded(derive_seed(self.seed, "check")):
-            check_training(model, images.input_shape, images.num_classes, sorted(sizes - {0}))
+            check_training(model, images.input_shape, images.num_classes, sorted(sizes))
         return PreparedRun(self, data, model, contract)
+
+    def check_phases(self, contract: ModelContract) -> None:
+        """Check that every phase trains something, and WDR a head that it can act on.
+
+        Raises:
+            ValueError: One does not.
+        """
+        for number, (phase, objective) in enumerate(self.phases()):
+            if not phase.names(contract):
+                raise ValueError(
+                    f"algorithm.phases: expected phase {number} to train something, got "
+                    f"trainable: {phase.trainable} with a model in which that is frozen"
+                )
+            uses_wdr = any(isinstance(term, WDR) and term.weight for term in objective.terms)
+            if uses_wdr:
+                head = frozenset({contract.head_weight})
+                contract.require_trained(head, "WDR acts on its weight")
 
     def initialise(
         self, images: ImageData, purpose: str, dtype: torch.dtype
@@ -228,7 +252,7 @@ class PreparedRun:
 
     def label_counts_MK(self) -> Tensor:
         """Return the label counts that p_i is made from, int64 ``[M, K]``."""
-        parts: tuple[Part, ...] = ("train",)
+        parts: tuple[Part, ...] = ("train", "holdout")
         if self.experiment.released_code.test_labels_in_p:
             parts = ("train", "val", "holdout", "test")
         return self.data.label_counts_MK(*parts)

@@ -133,9 +133,9 @@ class FederatedLoop:
 
     def initial_state(self, initialisation: Bank) -> FederatedState:
         """Return the state before the first round from a bank of equal rows."""
-        same = dict.fromkeys(("uploads", "received", "anchors", "personal"), initialisation)
+        same = dict.fromkeys(("uploads", "received", "personal"), initialisation)
         server = self.aggregator.init_state(self.server, initialisation)
-        return FederatedState(round=0, **same, server=server, post_local={})
+        return FederatedState(round=0, **same, anchors={}, server=server, post_local={})
 
     def traffic(
         self, state: FederatedState, participants: Sequence[int]
@@ -168,7 +168,12 @@ class FederatedLoop:
             for phase, objective in self.phases:
                 banks = {"received": starts, "upload": state.uploads, "personal": state.personal}
                 fitted = self.engine.fit(
-                    round_, participants, banks[phase.source], state.anchors, phase, objective
+                    round_,
+                    participants,
+                    banks[phase.source],
+                    state.anchors or starts,
+                    phase,
+                    objective,
                 )
                 if phase.target == "upload":
                     losses = fitted.losses
@@ -202,9 +207,13 @@ class FederatedLoop:
         sent = ServerRound(state.uploads, starts, torch.as_tensor(participants), self.clients)
         with self._timed("aggregate"):
             broadcast, server = self.aggregator.aggregate(sent, state.server, self.server)
-        received = broadcast.models
-        anchors = received if broadcast.anchors is None else broadcast.anchors
-        return replace(state, round=round_, received=received, anchors=anchors, server=server)
+        return replace(
+            state,
+            round=round_,
+            received=broadcast.models,
+            anchors=broadcast.anchors or {},
+            server=server,
+        )
 
     def score_initialisation(self, state: FederatedState) -> FederatedState:
         """Report the common initialisation as round 0."""

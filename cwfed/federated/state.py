@@ -19,7 +19,8 @@ class FederatedState:
         uploads: Last upload of every client, ``[M, ...]`` by name; the initialisation where a
             client has not uploaded yet.
         received: Model with which every client would start the next round, ``[M, ...]`` by name.
-        anchors: What proximal terms pull towards, ``[M, ...]`` by name.
+        anchors: What proximal terms pull towards, ``[M, ...]`` by name; empty: towards what a
+            client starts the round with, after its own choice or mix.
         personal: Models that clients train beside the upload, ``[M, ...]`` by name; the
             initialisation for methods without.
         server: The aggregator's state.

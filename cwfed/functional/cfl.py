@@ -103,7 +103,7 @@ def _updates(uploads: Bank, starts: Bank) -> Iterator[Tensor]:
     """Yield the updates in blocks of columns, float64 ``[m, b]``."""
     for name, theta_m in uploads.items():
         width = max(1, _BLOCK_ELEMENTS // len(theta_m))
-        after = theta_m.flatten(1).split(width, 1)
-        before = starts[name].flatten(1).split(width, 1)
+        after = theta_m.reshape(len(theta_m), -1).split(width, 1)
+        before = starts[name].reshape(len(theta_m), -1).split(width, 1)
         for upload, start in zip(after, before, strict=True):
             yield (upload.to(torch.float64) - start.to(torch.float64)).cpu()

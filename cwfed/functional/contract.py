@@ -75,6 +75,19 @@ class ModelContract:
             return frozenset((*self.parameters, *self.float_buffers, *self.counters))
         return self.head_names() if scope == "output" else frozenset()
 
+    def require_trained(self, names: frozenset[str], what: str) -> None:
+        """Raise a ValueError unless something of a scope is trained.
+
+        Args:
+            names: Names in the scope.
+            what: What is to be done with them.
+        """
+        if names and not names & set(self.parameters):
+            raise ValueError(
+                f"algorithm.head: expected an output layer that is trained, since {what}; got "
+                f"{self.head!r}, which is frozen"
+            )
+
     def head_names(self) -> frozenset[str]:
         """Return the names of the output layer's weight and bias."""
         return frozenset(name for name in (self.head_weight, self.head_bias) if name)

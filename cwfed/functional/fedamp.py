@@ -101,5 +101,6 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
 
 def _blocks(theta_M: Tensor) -> Iterator[Tensor]:
     """Yield the parameter in blocks of columns, float64 ``[M, b]``."""
-    for block in theta_M.flatten(1).split(max(1, _BLOCK_ELEMENTS // len(theta_M)), 1):
+    flat = theta_M.reshape(len(theta_M), -1)
+    for block in flat.split(max(1, _BLOCK_ELEMENTS // len(theta_M)), 1):
         yield block.to(torch.float64)

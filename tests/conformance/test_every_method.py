@@ -106,7 +106,7 @@ def outcome(kept):
     """What is scored, as one vector: the received models and those after local training."""
     record, state = kept.records[-1], kept.states[-1]
     names = sorted(n for n, v in state.uploads.items() if v.is_floating_point())
-    models = [state.received, state.uploads, state.personal, state.anchors]
+    models = [state.received, state.uploads, state.personal, state.anchors or state.received]
     flat = [bank[n].flatten() for bank in models for n in names]
     return torch.cat(
         [*flat, record.received["test"].flatten(), record.post_local["test"].flatten()]

@@ -8,18 +8,23 @@ from helpers import Keep, assert_same, run, small_experiment
 from personal_reference import distance, ditto, fedper, fedprox, fedrep, fine_tuned
 from rounds import assert_models_equal
 
-from cwfed.aggregators import FedAvg, FedPer, Local
+from cwfed.aggregators import CFL, IFCA, CwFedAvg, FedAMP, FedAvg, FedPer, Local
 from cwfed.clients import TrainingPhase
-from cwfed.federated import Algorithm
-from cwfed.objectives import Proximal
+from cwfed.federated import Algorithm, LocalTraining
+from cwfed.models import PrototypeHead
+from cwfed.objectives import WDR, CrossEntropy, Proximal
 
 ROUNDS = 4
 TRAIN = TrainingPhase()
 
 
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05)
+
+
 def experiment(aggregator, objectives=(), phases=(TRAIN,), **changes):
     algorithm = Algorithm("test", aggregator, list(objectives), list(phases))
-    return small_experiment(algorithm=algorithm, rounds=ROUNDS, dropout=0.0, **changes)
+    return small_experiment(algorithm=algorithm, dropout=0.0, **{"rounds": ROUNDS} | changes)
 
 
 def problem(of):
@@ -151,7 +156,59 @@ def test_bad_phases_are_refused():
         experiment(FedAvg(), phases=())
     with pytest.raises(ValueError, match="phases: expected a first phase"):
         experiment(FedAvg(), phases=(TrainingPhase("upload"),))
+    with pytest.raises(ValueError, match="phases: expected a first phase"):
+        experiment(FedAvg(), phases=(TrainingPhase("personal"),))
+    with pytest.raises(ValueError, match="phases: expected a phase with target personal"):
+        experiment(FedAvg(), phases=(TRAIN, TrainingPhase("personal", "upload")))
+    with pytest.raises(ValueError, match="objectives: expected terms beside cross-entropy"):
+        experiment(FedAvg(), [CrossEntropy()])
     with pytest.raises(ValueError, match="epochs: expected an integer >= 1, got 0"):
         TrainingPhase(epochs=0)
     with pytest.raises(ValueError, match="personal: expected 'output', 'none', 'all'"):
         FedPer("half")
+
+
+def frozen_head(aggregator, objectives=(), phases=(TRAIN,)):
+    algorithm = Algorithm("test", aggregator, list(objectives), list(phases), PrototypeHead())
+    return small_experiment(algorithm=algorithm, rounds=1)
+
+
+@pytest.mark.parametrize("aggregator", [CwFedAvg(), FedPer()])
+def test_a_method_that_needs_a_trained_output_layer_refuses_a_frozen_one(aggregator):
+    with pytest.raises(ValueError, match=r"algorithm.head: expected an output layer that is train"):
+        frozen_head(aggregator).prepare().loop()
+
+
+def test_wdr_refuses_a_frozen_output_layer():
+    with pytest.raises(ValueError, match="WDR acts on its weight"):
+        frozen_head(FedAvg(), [WDR()]).prepare()
+
+
+def test_a_phase_that_trains_nothing_is_refused():
+    with pytest.raises(ValueError, match="phases: expected phase 0 to train something"):
+        frozen_head(FedAvg(), phases=(HEAD, BASE)).prepare()
+
+
+@pytest.mark.parametrize("aggregator", [CFL(), FedAMP(), IFCA(), CwFedAvg("all"), FedAvg()])
+def test_a_scalar_parameter_is_aggregated(aggregator):
+    state = run(frozen_head(aggregator))
+    assert state.received["out.scale"].shape == (5,)
+
+
+def test_proximal_terms_pull_towards_what_a_client_chose():
+    """One step from the chosen centre has no pull yet: as without the term."""
+    one_batch = {"client": LocalTraining(batch_size=1000, optimizer=sgd)}
+    pulled = run(experiment(IFCA(), [Proximal(5.0)], **one_batch | {"rounds": 1}))
+    free = run(experiment(IFCA(), **one_batch | {"rounds": 1}))
+    assert_same(dict(pulled.uploads), dict(free.uploads))
+
+
+def test_fine_tuning_in_two_phases_scores_the_received_model():
+    phases = (
+        TRAIN,
+        TrainingPhase("upload", "personal", "head", plan=1),
+        TrainingPhase("personal", "personal", "base", plan=1),
+    )
+    state, line = final_scores(experiment(FedAvg(), phases=phases))
+    engine = experiment(FedAvg()).prepare().loop().engine
+    assert torch.equal(line.received["test"], engine.evaluate(range(5), state.received, "test"))
