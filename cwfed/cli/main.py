@@ -5,7 +5,8 @@ import os
 import sys
 from argparse import ArgumentParser as TopParser
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from cwfed import __version__
 from cwfed.cli.files import UsageError
@@ -39,14 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         top.print_help(sys.stderr)
         return USAGE_ERROR
     try:
-        return _run(top.parse_args(given[:1]).command, given[1:])
+        with _logging():
+            return _run(top.parse_args(given[:1]).command, given[1:])
     except SystemExit as stop:
         # --help and --print_config end like this, and argparse's own complaints.
         return int(stop.code or 0)
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:
-    _set_up_logging()
     # Classes of one's own are found in the current folder, as `python -m cwfed` finds them.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -69,10 +70,24 @@ def _complain(command: str, message: str) -> None:
     Terminal(stderr=True).say(f"cwfed {command}: error: {shown}")
 
 
-def _set_up_logging() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger = logging.getLogger("cwfed")
-    if not logger.handlers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+class _Stderr(logging.Handler):
+    """Writes to whatever standard error is at the time, not to what it was at the start."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{record.getMessage()}\n")
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Show the package's messages for the length of a command."""
+    logger, handler = logging.getLogger("cwfed"), _Stderr()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -48,7 +48,7 @@ class ConfigFile(ActionConfigFile):
         """Merge the file into the configuration; a method's file replaces the method first."""
         path = values.removeprefix(REPLACING)
         if path != values:
-            cfg.pop("algorithm", None)
+            cfg["algorithm"] = parser.get_defaults()["algorithm"]
         try:
             self.apply_config(parser, cfg, self.dest, path)
         except (TypeError, ValueError, ArgumentError) as error:

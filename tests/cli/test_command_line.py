@@ -242,11 +242,18 @@ def test_an_algorithm_replaces_the_method_and_keeps_lambda(capsys, tmp_path):
             "init_args": {"aggregate_buffers": True},
         },
         "objectives": [],
+        "phases": None,
+        "head": None,
     }
     assert config["wdr_lambda"] == 1000
     config = resolved(capsys, *base, "--algorithm=cwfedavg_all", "--wdr_lambda", "5")
     assert config["algorithm"]["aggregator"]["init_args"]["aggregate_buffers"] is True
     assert config["wdr_lambda"] == 5
+
+
+def test_naming_the_default_method_changes_nothing(capsys):
+    named = resolved(capsys, "--config", "quickstart", "--algorithm", "cwfedavg")
+    assert named == resolved(capsys, "--config", "quickstart")
 
 
 def test_names_work_from_any_folder(capsys, tmp_path, monkeypatch):

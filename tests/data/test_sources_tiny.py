@@ -64,7 +64,14 @@ def test_jpegs_are_ordered_and_hashed_by_their_files(tmp_path, tiny):
 
 
 def test_tiny_wrong_number_of_classes(tmp_path, tiny):
-    fails(TinyImageNet(), tmp_path, "num_classes: expected", tiny, "which is 3, got 200")
+    fails(
+        TinyImageNet(),
+        tmp_path,
+        "num_classes: expected",
+        tiny,
+        "which is 3 (set num_classes to that",
+        "got 200",
+    )
 
 
 def test_tiny_missing_images(tmp_path, tiny, monkeypatch):
