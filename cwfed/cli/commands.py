@@ -11,7 +11,7 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from cwfed.cli.files import UsageError, order_arguments, take_option, user_path
-from cwfed.cli.guard import Terminal, Termination, setting_up
+from cwfed.cli.guard import INTERRUPTED, TERMINATED, Terminal, Termination, setting_up
 from cwfed.cli.parser import (
     absolute_paths,
     add_fit_options,
@@ -37,9 +37,6 @@ from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
 
 log = logging.getLogger("cwfed")
-
-_INTERRUPTED = 130
-_TERMINATED = 143
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -115,7 +112,7 @@ def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool)
     except KeyboardInterrupt:
         progress.close()
         log.warning("interrupted; continue with: cwfed fit --resume %s", path)
-        return _TERMINATED if termination.received else _INTERRUPTED
+        return TERMINATED if termination.received else INTERRUPTED
     finally:
         progress.close()
     _show_result(path)

@@ -11,6 +11,9 @@ from rich.console import Console
 
 from cwfed.cli.files import UsageError
 
+USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
+"""Exit codes: a user's mistake, Ctrl-C, SIGTERM."""
+
 DEBUG = "CWFED_DEBUG"
 """Environment variable that lets the traceback of a refused command through."""
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from cwfed import __version__
 from cwfed.cli.files import UsageError
-from cwfed.cli.guard import Terminal
+from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.
@@ -23,8 +23,6 @@ Personalised federated learning: cwFedAvg and its rivals.
 `cwfed fit --help` lists every option; `--print_config` shows the configuration it resolves to.
 """
 
-USAGE_ERROR = 2
-INTERRUPTED = 130
 LONGEST_MESSAGE = 1000
 
 
