@@ -50,7 +50,7 @@ def small_experiment(aggregator=None, objectives=None, **changes):
         "client": LocalTraining(
             batch_size=8, optimizer=lambda params: torch.optim.SGD(params, lr=0.05)
         ),
-        "trainer": TrainerOptions(accelerator="cpu", precision="64-true"),
+        "trainer": TrainerOptions(accelerator="cpu", precision="64-true", engine="sequential"),
     }
     return Experiment(**settings | changes)
 

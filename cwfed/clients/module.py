@@ -28,6 +28,7 @@ class ClientModule(LightningModule):
         contract: The model's names.
         optimizer: Called with the parameters at the start of every local training.
         num_classes: K.
+        memory_format: Layout in which the model gets its images.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class ClientModule(LightningModule):
         contract: ModelContract,
         optimizer: OptimizerFactory,
         num_classes: int,
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model = model.to(memory_format=memory_format)
+        self.memory_format = memory_format
         self.contract = contract
         self.optimizer_factory = optimizer
         self.counts = MulticlassStatScores(num_classes, average="micro", validate_args=False)
@@ -71,7 +74,7 @@ class ClientModule(LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits ``[B, K]``."""
-        logits: Tensor = self.model(images)
+        logits: Tensor = self.model(images.contiguous(memory_format=self.memory_format))
         return logits
 
     def on_fit_start(self) -> None:
@@ -126,4 +129,5 @@ class ClientModule(LightningModule):
 
 
 def _sum(values: list[Tensor]) -> float:
-    return torch.stack(values).to(torch.float64).sum().item() if values else 0.0
+    """Add up in float64 and in order, so that every engine gets the same bits."""
+    return sum(torch.stack(values).to(torch.float64).tolist()) if values else 0.0

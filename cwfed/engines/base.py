@@ -6,7 +6,9 @@ Legend: M clients of the run, m clients of a cohort.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from cwfed.clients.module import OptimizerFactory
@@ -15,6 +17,17 @@ from cwfed.data.federated import FederatedData, Part
 from cwfed.functional.contract import ModelContract
 from cwfed.functional.stacking import Bank
 from cwfed.objectives.base import ClientContext, Objective
+
+EngineName = Literal["sequential", "parallel", "vectorized"]
+Kernel = Literal["grouped", "unfold", "streams"]
+MemoryFormat = Literal["contiguous", "channels_last"]
+Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed"]
+MatmulPrecision = Literal["highest", "high", "medium"]
+
+MEMORY_FORMATS: dict[MemoryFormat, torch.memory_format] = {
+    "contiguous": torch.contiguous_format,
+    "channels_last": torch.channels_last,
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,8 @@ class Workload:
         contexts: What the terms may know of each client, by client id.
         optimizer: Called with the parameters at the start of every local training.
         data: The clients' data.
+        memory_format: Layout in which the model sees weights and images of convolutions. It
+            changes the last bits, not the meaning.
     """
 
     model: nn.Module
@@ -34,6 +49,7 @@ class Workload:
     contexts: Sequence[ClientContext]
     optimizer: OptimizerFactory
     data: FederatedData
+    memory_format: MemoryFormat = "contiguous"
 
 
 @dataclass(frozen=True)
@@ -92,3 +108,6 @@ class Engine(ABC):
 
         Arguments as for `evaluate`; returns means ``[m, K, F]`` and counts int64 ``[m, K]``.
         """
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of processes and device memory; the engine can be used again afterwards."""

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from lightning.pytorch import Trainer
@@ -16,13 +15,11 @@ from cwfed.clients.module import ClientModule
 from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import Part
 from cwfed.data.plans import PlanLoader
-from cwfed.engines.base import Engine, Fitted, Workload
+from cwfed.engines.base import MEMORY_FORMATS, Engine, Fitted, Precision, Workload
 from cwfed.functional.seeding import derive_seed
 from cwfed.functional.stacking import Bank, row
 from cwfed.models.contract import evaluating
 from cwfed.objectives.base import Objective
-
-Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed"]
 
 
 class SequentialEngine(Engine):
@@ -50,6 +47,7 @@ class SequentialEngine(Engine):
             workload.contract,
             workload.optimizer,
             workload.data.images.num_classes,
+            MEMORY_FORMATS[workload.memory_format],
         )
 
     def fit(

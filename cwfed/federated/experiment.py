@@ -47,6 +47,8 @@ from cwfed.models.contract import (
 )
 from cwfed.objectives import WDR, ClientContext, CrossEntropy, Objective, ObjectiveTerm
 
+EVAL_BATCH_SIZE = 100
+
 
 @dataclass
 class Experiment:
@@ -149,7 +151,7 @@ class Experiment:
             self.seed,
             self.client.batch_size,
             self.client.local_epochs,
-            self.trainer.eval_batch_size,
+            self.trainer.eval_batch_size or EVAL_BATCH_SIZE,
             self.released_code.skip_small_clients,
             dtype,
             self.algorithm.aggregator.holdout_fraction,

@@ -1,13 +1,14 @@
 """Groups of options of an experiment, as they stand in its configuration."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
 from cwfed.aggregators.base import Aggregator
 from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase, check_phases
-from cwfed.engines.sequential import Precision
+from cwfed.engines.base import EngineName, Kernel, MatmulPrecision, MemoryFormat, Precision
 from cwfed.models.heads import Head
 from cwfed.objectives.base import ObjectiveTerm
 
@@ -73,27 +74,50 @@ class LocalTraining:
 class TrainerOptions:
     """Where and how the numbers are computed.
 
+    What is left open is settled when a run starts and written to its ``config.yaml``.
+
     Attributes:
         accelerator: Lightning's accelerator: auto, cpu, cuda or mps.
         precision: Lightning's precision.
-        threads: CPU threads. One by default: the same bits on any number of cores, runs side by
-            side do not stall each other, and small batches gain little from more.
-        eval_batch_size: Samples of an evaluation batch.
+        matmul_precision: Precision of float32 products on a GPU: highest, or high and medium,
+            which let it use TF32. Aggregation is always exact float32.
+        engine: How a round's clients are trained: one Lightning fit after the other (sequential,
+            the reference), on several CPU cores at once (parallel), or stacked into one step for
+            all of them (vectorized). auto picks by device and model.
+        threads: CPU threads of a process. One by default: the same bits on any number of cores,
+            runs side by side do not stall each other, and small batches gain little from more.
+        workers: Processes of the parallel engine; null takes one for each core.
+        chunk: Clients that the vectorized engine stacks at once; null takes what the memory holds.
+        kernel: How the vectorized engine computes convolutions: grouped, unfold (matrix products)
+            or streams (client by client, on streams). auto times them on a GPU.
+        memory_format: Layout of images and convolution weights. auto takes channels_last where
+            the model allows it and it is faster.
+        eval_batch_size: Samples of an evaluation batch; null takes what suits the device.
     """
 
     accelerator: str = "auto"
     precision: Precision = "32-true"
+    matmul_precision: MatmulPrecision = "highest"
+    engine: EngineName | Literal["auto"] = "auto"
     threads: int = 1
-    eval_batch_size: int = 500
+    workers: int | None = None
+    chunk: int | None = None
+    kernel: Kernel | Literal["auto"] = "auto"
+    memory_format: MemoryFormat | Literal["auto"] = "auto"
+    eval_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        check_at_least("trainer.threads", self.threads, 1)
-        if self.threads > MOST_THREADS:
-            raise ValueError(
-                f"trainer.threads: expected at most {MOST_THREADS}, got {self.threads}"
-            )
-        check_at_least("trainer.eval_batch_size", self.eval_batch_size, 1)
+        for name, most in (("threads", MOST_THREADS), ("workers", MOST_THREADS)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            check_at_least(f"trainer.{name}", value, 1)
+            if value > most:
+                raise ValueError(f"trainer.{name}: expected at most {most}, got {value}")
+        for name in ("chunk", "eval_batch_size"):
+            if getattr(self, name) is not None:
+                check_at_least(f"trainer.{name}", getattr(self, name), 1)
 
 
 @dataclass

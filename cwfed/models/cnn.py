@@ -41,7 +41,8 @@ class CNN4(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images ``[B, C, H, W]`` to logits ``[B, K]``."""
-        x = F.max_pool2d(F.relu(self.conv1(images)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        # ReLU and max pooling commute, to the bit; after pooling it has a quarter of the work.
+        x = F.relu(F.max_pool2d(self.conv1(images), 2))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
         logits: Tensor = self.head(F.relu(self.fc(x.flatten(1))))
         return logits
