@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
-from cwfed.engines.sequential import resolve_accelerator
+from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment, PreparedRun
 from cwfed.federated.folder import (
     CONFIG,
@@ -123,12 +124,13 @@ def _prepare(
     parser: ArgumentParser, config: Namespace, path: Path, progress: ProgressPrinter
 ) -> tuple[FederatedLoop, PreparedRun, RunFolder]:
     """Make everything that can fail on a user's mistake, before anything is written."""
-    config.trainer.accelerator = resolve_accelerator(config.trainer.accelerator)
     absolute_paths(config)
     experiment, made = build(parser, config)
     torch.set_num_threads(experiment.trainer.threads)
-    values = plain(parser, config)
     run = experiment.prepare(_data_dir(config))
+    # What was left open is settled now; a resumed or repeated run finds it there.
+    config.trainer = Namespace(**asdict(run.trainer))
+    values = plain(parser, config)
     folder = RunFolder(path, values)
     loggers = make_loggers(made.logger, path, path.name)
     writer = FolderWriter(folder, run, experiment.checkpoint)
@@ -160,16 +162,15 @@ def _announce(run: PreparedRun, path: Path, state: FederatedState | None) -> Non
     images = run.data.images
     parameters = sum(p.numel() for p in run.model.parameters())
     log.info(
-        "%s on %s: %d samples, %d classes, %d clients, %s parameters; %s, threads: %d",
+        "%s on %s: %d samples, %d classes, %d clients, %s parameters",
         experiment.algorithm.name,
         images.name,
         len(images),
         images.num_classes,
         run.data.num_clients,
         f"{parameters:,}",
-        experiment.trainer.accelerator,
-        torch.get_num_threads(),
     )
+    log.info("%s (%s)", describe_engine(run.trainer), run.reason)
     verb = f"continuing after round {state.round}" if state else "writing"
     log.info("%s in %s", verb, path)
 

@@ -66,6 +66,10 @@ class ClientModule(LightningModule):
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in names)
 
+    def feed(self, batches: Iterable[Batch]) -> Iterable[Any]:
+        """Return what Lightning's trainer iterates over: here the batches."""
+        return batches
+
     def features(self, images: Tensor) -> Tensor:
         """Return the inputs of the output layer, ``[B, F]``."""
         self(images)

@@ -32,17 +32,24 @@ class SequentialEngine(Engine):
         workload: What local training is.
         accelerator: Lightning's accelerator, such as ``cpu``, ``cuda``, ``mps`` or ``auto``.
         precision: Lightning's precision. The banks of models stay in full precision.
+        client: The module that trains: one call a step, or one for all of a client's steps.
 
     Raises:
         ValueError: Lightning does not know or cannot use the accelerator.
     """
 
     def __init__(
-        self, workload: Workload, accelerator: str = "auto", precision: Precision = "32-true"
+        self,
+        workload: Workload,
+        accelerator: str = "auto",
+        precision: Precision = "32-true",
+        client: type[ClientModule] = ClientModule,
     ) -> None:
         self.workload = workload
         self.trainer = make_trainer(accelerator, precision)
-        self.module = ClientModule(
+        self.scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        self._fresh_scaler = self.scaler.state_dict() if self.scaler else {}
+        self.module = client(
             workload.model,
             workload.contract,
             workload.optimizer,
@@ -111,10 +118,13 @@ class SequentialEngine(Engine):
     def _train(self, loader: PlanLoader, seed: int) -> None:
         if not len(loader):
             return
+        if self.scaler:
+            # A client's loss scale must not depend on who trained before it.
+            self.scaler.load_state_dict(self._fresh_scaler)
         # One Lightning epoch runs the whole plan, which holds all local epochs.
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + 1
         with self._lightning(seed):
-            self.trainer.fit(self.module, train_dataloaders=loader)
+            self.trainer.fit(self.module, train_dataloaders=self.module.feed(loader))
 
     @contextmanager
     def _lightning(self, seed: int) -> Iterator[None]:

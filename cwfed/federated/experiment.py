@@ -6,7 +6,7 @@ Legend: M clients, K classes.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from cwfed.data.manifest import Manifest, make_manifest
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources.base import Source
 from cwfed.engines.base import Workload
-from cwfed.engines.sequential import SequentialEngine, model_state, seeded
+from cwfed.engines.sequential import model_state, seeded
 from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.engines import make_engine, settle, settle_device
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import (
     Algorithm,
@@ -46,8 +47,6 @@ from cwfed.models.contract import (
     describe_model,
 )
 from cwfed.objectives import WDR, ClientContext, CrossEntropy, Objective, ObjectiveTerm
-
-EVAL_BATCH_SIZE = 100
 
 
 @dataclass
@@ -143,6 +142,8 @@ class Experiment:
         Raises:
             ValueError: Something does not fit; the message names the field.
         """
+        trainer = settle_device(self.trainer)
+        assert trainer.eval_batch_size is not None
         images, manifest = self.divide(data_dir)
         dtype = torch.float64 if self.trainer.precision == "64-true" else torch.float32
         data = FederatedData(
@@ -151,7 +152,7 @@ class Experiment:
             self.seed,
             self.client.batch_size,
             self.client.local_epochs,
-            self.trainer.eval_batch_size or EVAL_BATCH_SIZE,
+            trainer.eval_batch_size,
             self.released_code.skip_small_clients,
             dtype,
             self.algorithm.aggregator.holdout_fraction,
@@ -163,7 +164,7 @@ class Experiment:
         self.check_phases(contract)
         with seeded(derive_seed(self.seed, "check")):
             check_training(model, images.input_shape, images.num_classes, sorted(sizes))
-        return PreparedRun(self, data, model, contract)
+        return PreparedRun(self, data, model, contract, trainer).settled()
 
     def check_phases(self, contract: ModelContract) -> None:
         """Check that every phase trains something, and WDR a head that it can act on.
@@ -245,12 +246,28 @@ class PreparedRun:
         data: The clients' data.
         model: The network in its initial state.
         contract: Its names.
+        trainer: Where and how the numbers are computed, nothing left open.
+        reason: Why this engine.
     """
 
     experiment: Experiment
     data: FederatedData
     model: nn.Module
     contract: ModelContract
+    trainer: TrainerOptions
+    reason: str = ""
+
+    def settled(self) -> "PreparedRun":
+        """Return the run with its engine chosen.
+
+        Raises:
+            ValueError: The engine that was asked for cannot train this exactly.
+        """
+        participants = len(self.sampler().sample(1))
+        trainer, reason = settle(
+            self.trainer, self.workload(), self.experiment.phases(), participants
+        )
+        return replace(self, trainer=trainer, reason=reason)
 
     def label_counts_MK(self) -> Tensor:
         """Return the label counts that p_i is made from, int64 ``[M, K]``."""
@@ -259,24 +276,31 @@ class PreparedRun:
             parts = ("train", "val", "holdout", "test")
         return self.data.label_counts_MK(*parts)
 
+    def workload(self) -> Workload:
+        """Return what local training is, with a copy of the model to work on."""
+        contexts = [
+            ClientContext(client, p_K, self.contract.head_weight)
+            for client, p_K in enumerate(label_distribution(self.label_counts_MK()))
+        ]
+        return Workload(
+            deepcopy(self.model),
+            self.contract,
+            contexts,
+            self.experiment.client.optimizer,
+            self.data,
+        )
+
+    def sampler(self) -> UniformSampler:
+        """Return what draws the participants of a round."""
+        experiment = self.experiment
+        return UniformSampler(self.data.num_clients, experiment.participation, experiment.seed)
+
     def loop(self, callbacks: Sequence[LoopCallback] = ()) -> FederatedLoop:
         """Return the federated loop of the experiment."""
         experiment, data = self.experiment, self.data
         counts_MK = self.label_counts_MK()
-        p_MK = label_distribution(counts_MK)
-        contexts = [
-            ClientContext(client, p_K, self.contract.head_weight) for client, p_K in enumerate(p_MK)
-        ]
-        workload = Workload(
-            deepcopy(self.model),
-            self.contract,
-            contexts,
-            experiment.client.optimizer,
-            data,
-        )
-        options = experiment.trainer
         return FederatedLoop(
-            SequentialEngine(workload, options.accelerator, options.precision),
+            make_engine(self.trainer, self.workload()),
             experiment.algorithm.aggregator,
             ServerContext(
                 data.label_counts_MK("train").sum(1),
@@ -285,8 +309,8 @@ class PreparedRun:
                 {n: v.numel() * v.element_size() for n, v in model_state(self.model).items()},
                 self.new_initialisation,
             ),
-            UniformSampler(data.num_clients, experiment.participation, experiment.seed),
-            p_MK,
+            self.sampler(),
+            label_distribution(counts_MK),
             experiment.rounds,
             experiment.phases(),
             validation=experiment.val_fraction > 0,

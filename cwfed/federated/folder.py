@@ -8,12 +8,12 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 import yaml
 
 from cwfed.data.manifest import Manifest
@@ -45,20 +45,40 @@ CLIENTS = "clients.csv"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
-_MACHINE_KEYS = {"run_dir", "data_dir", "logger", "checkpoint", "accelerator", "threads", "path"}
+_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "checkpoint")
+_NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a resolved configuration, less what depends on the machine."""
+    """Return the SHA-256 of a resolved configuration, less what depends on the machine.
 
-    def portable(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {k: portable(v) for k, v in value.items() if k not in _MACHINE_KEYS}
-        return [portable(v) for v in value] if isinstance(value, list) else value
-
-    text = json.dumps(portable(config), sort_keys=True)
+    Engines, threads and batches of evaluation change the last bits of a number at most.
+    """
+    portable = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
+    trainer = config.get("trainer") or {}
+    portable["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
+    for name in ("data", "partition"):
+        choice = dict(config.get(name) or {})
+        arguments = dict(choice.get("init_args") or {})
+        arguments.pop("path", None)
+        portable[name] = {**choice, "init_args": arguments}
+    text = json.dumps(portable, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+_LOCKS: set[int] = set()
+
+
+def _forget_locks() -> None:
+    """Close a forked process's copies of the locks, which would outlive the run."""
+    for descriptor in _LOCKS:
+        os.close(descriptor)
+    _LOCKS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def require_empty(folder: Path) -> None:
@@ -104,10 +124,12 @@ class RunFolder:
         if fcntl is None:
             return
         self._held = os.open(self.path, os.O_RDONLY)
+        _LOCKS.add(self._held)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._held)
+            _LOCKS.discard(self._held)
             raise ValueError(
                 f"run_dir: another process is writing the run in {self.path}"
             ) from None
@@ -257,8 +279,8 @@ class FolderWriter(LoopCallback):
             "hardware": {
                 "machine": platform.machine(),
                 "system": platform.platform(),
-                "accelerator": experiment.trainer.accelerator,
-                "threads": torch.get_num_threads(),
+                "cores": os.cpu_count(),
+                **asdict(self.run.trainer),
             },
         }
 

@@ -40,6 +40,7 @@ def experiment(name, tmp_path, *arguments):
         *("--partition.alpha", "0.3", "--model", "helpers.TinyNet", "--model.dropout", "0.2"),
         *("--client.batch_size", "8", "--rounds", "4", "--wdr_lambda", "2"),
         *("--trainer.accelerator", "cpu", "--trainer.precision", "64-true"),
+        *("--trainer.engine", "sequential"),
         *ACTING.get(name, []),
         *arguments,
     ]

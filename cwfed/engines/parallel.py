@@ -1,0 +1,197 @@
+"""Clients on several CPU cores at once, each core with a process of its own.
+
+Legend: M clients of the run, m clients of a cohort, K classes, F features.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cwfed.clients.epoch import WholeTrainingClient
+from cwfed.clients.phase import TrainingPhase
+from cwfed.data.federated import Part
+from cwfed.engines.base import Engine, Fitted, Precision, Workload
+from cwfed.engines.sequential import SequentialEngine, model_state
+from cwfed.engines.workers import Task, WorkerPool
+from cwfed.functional.stacking import Bank
+from cwfed.objectives.base import Objective
+
+Models = Sequence[Mapping[str, Tensor]]
+
+
+class ParallelEngine(Engine):
+    """Trains different clients in different processes, through Lightning on the CPU.
+
+    Two processes of one thread each beat one process of two threads: batches of ten images are too
+    small to share. The processes start with the first task, live as long as the engine, and hold
+    one model each. The numbers are those of `SequentialEngine`, to the bit, whatever the number of
+    workers.
+
+    Args:
+        workload: What local training is.
+        precision: Lightning's precision.
+        workers: Number of processes.
+        threads: CPU threads of each.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        precision: Precision = "32-true",
+        workers: int = 2,
+        threads: int = 1,
+    ) -> None:
+        self.workload = workload
+        self.workers = workers
+        self._make = partial(_Servant, workload, precision, threads)
+        self._pool: WorkerPool | None = None
+
+    def fit(
+        self,
+        round_: int,
+        clients: Sequence[int],
+        start: Bank,
+        anchors: Bank,
+        phase: TrainingPhase,
+        objective: Objective,
+    ) -> Fitted:
+        """See `Engine.fit`."""
+        trained = {
+            name: torch.empty((len(clients), *value.shape[1:]), dtype=value.dtype)
+            for name, value in start.items()
+        }
+        anchored = anchors is not start
+
+        def load(client: int, shared: Models) -> None:
+            _copy_row(start, client, shared[0])
+            if anchored:
+                _copy_row(anchors, client, shared[1])
+
+        def read(position: int, shared: Models) -> None:
+            for name, value in shared[0].items():
+                trained[name][position] = value
+
+        arguments = (round_, anchored, phase, objective)
+        losses = self._map("fit", clients, "train", arguments, load, read)
+        return Fitted(trained, losses)
+
+    def evaluate(self, clients: Sequence[int], models: Bank, part: Part) -> Tensor:
+        """See `Engine.evaluate`."""
+        rows = self._map("evaluate", clients, part, (part,), partial(_load, models))
+        return torch.tensor(rows, dtype=torch.float64).reshape(len(clients), 3)
+
+    def class_means(self, clients: Sequence[int], models: Bank) -> tuple[Tensor, Tensor]:
+        """See `Engine.class_means`."""
+        answers = self._map("class_means", clients, "train", (), partial(_load, models))
+        means, counts = zip(*answers, strict=True)
+        return torch.from_numpy(np.stack(means)), torch.from_numpy(np.stack(counts))
+
+    def close(self) -> None:
+        """End the processes; the next task starts new ones."""
+        if self._pool:
+            self._pool.close()
+            self._pool = None
+
+    def __del__(self) -> None:
+        """End the processes of an engine that nobody closed."""
+        if getattr(self, "_pool", None):
+            self.close()
+
+    def _map(
+        self,
+        call: str,
+        clients: Sequence[int],
+        part: Part,
+        arguments: tuple[Any, ...],
+        load: Callable[[int, Models], None],
+        read: Callable[[int, Models], None] = lambda position, shared: None,
+    ) -> list[Any]:
+        """Have workers carry out one call for each client; return the replies in order.
+
+        Args:
+            call: Method of `_Servant`.
+            clients: Ids.
+            part: The part of the data whose size is the cost.
+            arguments: What the method is given after the client.
+            load: Copies what a client needs into a worker's shared models.
+            read: Copies out of them what the client at a position left there.
+        """
+        replies: list[Any] = [None] * len(clients)
+
+        def store(position: int, reply: Any, shared: Models) -> None:
+            replies[position] = reply
+            read(position, shared)
+
+        tasks = [
+            Task(
+                client,
+                len(self.workload.data.indices(client, part)),
+                call,
+                (client, *arguments),
+                partial(load, client),
+                partial(store, position),
+            )
+            for position, client in enumerate(clients)
+        ]
+        try:
+            if self._pool is None:
+                like = model_state(self.workload.model)
+                self._pool = WorkerPool(self._make, self.workers, like, models=2)
+            self._pool.run(tasks)
+        except BaseException:
+            # What is still in the pipes belongs to nobody.
+            self.close()
+            raise
+        return replies
+
+
+class _Servant:
+    """What a worker does: the sequential engine on the one client whose model it holds."""
+
+    def __init__(self, workload: Workload, precision: Precision, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.engine = SequentialEngine(workload, "cpu", precision, WholeTrainingClient)
+        self.num_clients = workload.data.num_clients
+
+    def fit(
+        self,
+        shared: Models,
+        client: int,
+        round_: int,
+        anchored: bool,
+        phase: TrainingPhase,
+        objective: Objective,
+    ) -> float:
+        start = self._bank(shared[0])
+        anchors = self._bank(shared[1]) if anchored else start
+        fitted = self.engine.fit(round_, [client], start, anchors, phase, objective)
+        for name, value in fitted.models.items():
+            shared[0][name].copy_(value[0])
+        return fitted.losses[0]
+
+    def evaluate(self, shared: Models, client: int, part: Part) -> list[float]:
+        scores: list[float] = self.engine.evaluate([client], self._bank(shared[0]), part)[
+            0
+        ].tolist()
+        return scores
+
+    def class_means(self, shared: Models, client: int) -> tuple[np.ndarray, np.ndarray]:
+        means, counts = self.engine.class_means([client], self._bank(shared[0]))
+        return means[0].numpy(), counts[0].numpy()
+
+    def _bank(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Show the client's model in every row, of which the engine reads the client's."""
+        return {n: v.expand(self.num_clients, *v.shape) for n, v in model.items()}
+
+
+def _copy_row(bank: Bank, client: int, target: Mapping[str, Tensor]) -> None:
+    for name, value in bank.items():
+        target[name].copy_(value[client])
+
+
+def _load(bank: Bank, client: int, shared: Models) -> None:
+    _copy_row(bank, client, shared[0])

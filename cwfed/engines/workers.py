@@ -1,0 +1,195 @@
+"""Processes that train clients, and the pool that keeps them busy."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cwfed.engines.shared import SharedModel
+
+
+class WorkerError(RuntimeError):
+    """Something went wrong in a worker; the message carries its traceback."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is asked to do.
+
+    Attributes:
+        client: Id, for messages.
+        cost: Expected relative duration: dearer tasks start first, so that workers end together.
+        call: Name of the method of the worker's servant.
+        arguments: Its arguments after the models.
+        load: Writes what the servant reads into the worker's shared models.
+        store: Takes the servant's reply and reads what it wrote into the shared models.
+    """
+
+    client: int
+    cost: float
+    call: str
+    arguments: tuple[Any, ...]
+    load: Callable[[Sequence[Mapping[str, Tensor]]], None]
+    store: Callable[[Any, Sequence[Mapping[str, Tensor]]], None]
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: connection.Connection
+    models: list[dict[str, Tensor]]
+    task: Task | None = field(default=None)
+
+
+def start_method() -> str:
+    """Return how processes are started.
+
+    Forked ones start at once and share what the parent has loaded; where that is unsafe (a GPU
+    in the process, macOS) or impossible they are spawned.
+    """
+    return "fork" if sys.platform == "linux" and not torch.cuda.is_available() else "spawn"
+
+
+class WorkerPool:
+    """Workers that live until the pool is closed, each with room for a few shared models.
+
+    Args:
+        make: Called in the worker, returns its servant; must be picklable where processes are
+            spawned.
+        count: Number of workers.
+        like: The shape of a model.
+        models: How many shared models each worker has.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], count: int, like: Mapping[str, Tensor], models: int
+    ) -> None:
+        context: Any = multiprocessing.get_context(start_method())
+        self.workers: list[_Worker] = []
+        try:
+            for number in range(count):
+                shared = [SharedModel(context, like) for _ in range(models)]
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_serve, args=(make, theirs, shared), name=f"cwfed-{number}", daemon=True
+                )
+                with _interrupt_held_back():
+                    process.start()
+                theirs.close()
+                self.workers.append(_Worker(process, ours, [s.tensors() for s in shared]))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks, the dearest first.
+
+        Raises:
+            WorkerError: A worker failed or died. The pool is of no use afterwards.
+        """
+        waiting = sorted(tasks, key=lambda task: task.cost)
+        for worker in self.workers:
+            self._give(worker, waiting)
+        while busy := {worker.pipe: worker for worker in self.workers if worker.task}:
+            for pipe in connection.wait(list(busy)):
+                worker = busy[pipe]  # type: ignore[index]
+                self._take(worker)
+                self._give(worker, waiting)
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing."""
+        for worker in self.workers:
+            worker.process.kill()  # Lightning turns a termination into a request
+        for worker in self.workers:
+            worker.process.join()
+            worker.pipe.close()
+        self.workers = []
+
+    def _give(self, worker: _Worker, waiting: list[Task]) -> None:
+        if not waiting:
+            return
+        worker.task = waiting.pop()
+        worker.task.load(worker.models)
+        with _explaining_death(worker):
+            worker.pipe.send((worker.task.call, worker.task.arguments))
+
+    def _take(self, worker: _Worker) -> None:
+        assert worker.task is not None
+        with _explaining_death(worker):
+            reply = worker.pipe.recv()
+        if isinstance(reply, _Failure):
+            raise WorkerError(f"client {worker.task.client}: {reply.text}")
+        worker.task.store(reply, worker.models)
+        worker.task = None
+
+
+@dataclass(frozen=True)
+class _Failure:
+    text: str
+
+
+@contextmanager
+def _explaining_death(worker: _Worker) -> Iterator[None]:
+    """Turn a broken pipe into a message that says what happened to the worker."""
+    try:
+        yield
+    except (EOFError, ConnectionError):
+        worker.process.join(timeout=5)
+        code = worker.process.exitcode
+        hint = " (killed: was the memory used up?)" if code == -signal.SIGKILL else ""
+        client = worker.task.client if worker.task else None
+        raise WorkerError(
+            f"client {client}: its worker process ended with code {code}{hint}"
+        ) from None
+
+
+@contextmanager
+def _interrupt_held_back() -> Iterator[None]:
+    """Start a process that is deaf to Ctrl-C until it has said what to do about it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(
+    make: Callable[[], Any], pipe: connection.Connection, shared: Sequence[SharedModel]
+) -> None:
+    """Do what the pool asks for, until it or its process is gone."""
+    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    models = [one.tensors() for one in shared]
+    servant = None
+    with suppress(EOFError, ConnectionError):
+        while True:
+            call, arguments = pipe.recv()
+            try:
+                servant = servant or make()
+                reply = getattr(servant, call)(models, *arguments)
+            except Exception:
+                reply = _Failure(traceback.format_exc())
+            pipe.send(reply)
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,158 @@
+"""Which engine trains a run: what the options leave open is settled here, and why."""
+
+import os
+import pickle
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from cwfed.clients.phase import TrainingPhase
+from cwfed.engines.base import MEMORY_FORMATS, Engine, EngineName, MemoryFormat, Workload
+from cwfed.engines.parallel import ParallelEngine
+from cwfed.engines.sequential import SequentialEngine, resolve_accelerator, seeded
+from cwfed.engines.workers import start_method
+from cwfed.federated.options import TrainerOptions
+from cwfed.functional.seeding import derive_seed
+from cwfed.objectives.base import Objective
+
+Phases = Sequence[tuple[TrainingPhase, Objective]]
+
+_CPU_EVALUATION_BATCH = 100  # activations of the CNN stay in a core's cache
+_GPU_EVALUATION_BATCH = 1000
+
+
+def settle_device(options: TrainerOptions) -> TrainerOptions:
+    """Decide what depends on the device alone: accelerator and size of evaluation batches.
+
+    Raises:
+        ValueError: This machine does not have the accelerator.
+    """
+    device = resolve_accelerator(options.accelerator)
+    batch = _CPU_EVALUATION_BATCH if device == "cpu" else _GPU_EVALUATION_BATCH
+    return replace(options, accelerator=device, eval_batch_size=options.eval_batch_size or batch)
+
+
+def settle(
+    options: TrainerOptions, workload: Workload, phases: Phases, participants: int
+) -> tuple[TrainerOptions, str]:
+    """Decide what depends on the model and the clients.
+
+    Args:
+        options: From `settle_device`. What is settled already stays as it is.
+        workload: What is trained.
+        phases: The phases of local training and their objectives.
+        participants: Clients of a round.
+
+    Returns:
+        Options without anything open that the engine reads, and the reason for the engine.
+
+    Raises:
+        ValueError: The engine that was asked for cannot train this exactly.
+    """
+    engine, reason = _engine(options, workload, participants)
+    options = replace(options, engine=engine)
+    if engine == "parallel":
+        options = replace(options, workers=options.workers or _workers(options, participants))
+    if options.memory_format == "auto":
+        options = replace(options, memory_format=_memory_format(options, workload))
+    return options, reason
+
+
+def make_engine(options: TrainerOptions, workload: Workload) -> Engine:
+    """Return the engine that settled options name."""
+    assert options.memory_format != "auto"
+    workload = replace(workload, memory_format=options.memory_format)
+    if options.engine == "parallel":
+        return ParallelEngine(workload, options.precision, options.workers or 1, options.threads)
+    return SequentialEngine(workload, options.accelerator, options.precision)
+
+
+def describe_engine(options: TrainerOptions) -> str:
+    """Return settled options in a few words."""
+    parts = [f"engine {options.engine} on {options.accelerator}"]
+    if options.engine == "parallel":
+        parts.append(f"{options.workers} workers")
+    elif options.engine == "vectorized":
+        parts.append(f"{options.chunk} clients at once, convolutions {options.kernel}")
+    parts.append(f"{options.threads} thread{'s' * (options.threads > 1)}")
+    return ", ".join(parts)
+
+
+def cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _engine(
+    options: TrainerOptions, workload: Workload, participants: int
+) -> tuple[EngineName, str]:
+    if options.engine != "auto":
+        if options.engine == "parallel":
+            _refuse_parallel(options, workload)
+        return options.engine, "as configured"
+    if options.accelerator != "cpu":
+        return "sequential", "one device"
+    workers = options.workers or _workers(options, participants)
+    if workers < 2:
+        return "sequential", f"no GPU, {cores()} cores, {participants} clients a round"
+    obstacle = _cannot_send(workload)
+    if obstacle:
+        return "sequential", obstacle
+    return "parallel", f"no GPU, {cores()} cores"
+
+
+def _workers(options: TrainerOptions, participants: int) -> int:
+    return max(1, min(cores() // options.threads, participants))
+
+
+def _refuse_parallel(options: TrainerOptions, workload: Workload) -> None:
+    if options.accelerator != "cpu":
+        raise ValueError(
+            f"trainer.engine: expected auto, sequential or vectorized on {options.accelerator}, "
+            f"got parallel, which is for CPU cores"
+        )
+    obstacle = _cannot_send(workload)
+    if obstacle:
+        raise ValueError(f"trainer.engine: parallel cannot be used: {obstacle}")
+
+
+def _cannot_send(workload: Workload) -> str | None:
+    """Return why a workload cannot reach another process, or None."""
+    if start_method() == "fork":
+        return None
+    try:
+        pickle.dumps((workload.model, workload.optimizer))
+    except Exception as error:  # whatever a user's class raises
+        return f"the model or optimiser cannot be sent to another process ({error})"
+    return None
+
+
+def _memory_format(options: TrainerOptions, workload: Workload) -> MemoryFormat:
+    """Take channels_last for float32 convolutions on a CPU: by rule, so that runs repeat."""
+    has_convolutions = any(isinstance(m, nn.Conv2d) for m in workload.model.modules())
+    wins = options.accelerator == "cpu" and options.precision != "64-true" and has_convolutions
+    return "channels_last" if wins and _allows_channels_last(workload) else "contiguous"
+
+
+def _allows_channels_last(workload: Workload) -> bool:
+    """Try one step of a copy of the model in both formats."""
+    seed = derive_seed(workload.data.seed, "memory format")
+    shape = workload.data.images.input_shape
+    logits: list[torch.Tensor] = []
+    for memory_format in MEMORY_FORMATS.values():
+        with seeded(seed):
+            images = torch.randn(2, *shape, dtype=workload.data.dtype)
+            model = deepcopy(workload.model).train().to(memory_format=memory_format)
+            try:
+                output = model(images.contiguous(memory_format=memory_format))
+                output.sum().backward()
+            except RuntimeError:  # such as a view of what is not contiguous
+                return False
+            logits.append(output.detach())
+    plain, channels_last = logits
+    return torch.allclose(plain, channels_last, rtol=1e-3, atol=1e-3)
