@@ -1,0 +1,183 @@
+"""What `engine: auto` picks, and that a run folder keeps the choice."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+import yaml
+from helpers import TinyNet, small_experiment
+from torch import nn
+
+from cwfed.cli import main
+from cwfed.engines import workers
+from cwfed.engines.parallel import ParallelEngine
+from cwfed.engines.sequential import SequentialEngine
+from cwfed.federated import TrainerOptions, engines
+from cwfed.federated.engines import describe_engine, make_engine, settle
+from cwfed.federated.folder import config_hash
+from cwfed.models import CNN4
+
+AUTO = TrainerOptions(accelerator="cpu")
+SMALL = (
+    *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
+    *("--data.samples_per_class", "20", "--partition.num_clients", "4", "--rounds", "2"),
+)
+
+
+class Viewing(TinyNet):
+    """A model that takes the layout of its features for granted."""
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x)))
+        return self.out(torch.relu(self.hidden(x.view(len(x), -1))))
+
+
+class Flat(nn.Module):
+    """A model without convolutions."""
+
+    head_name = "out"
+
+    def __init__(self, num_classes, input_shape):
+        super().__init__()
+        self.out = nn.Linear(input_shape[1] * input_shape[2], num_classes)
+
+    def forward(self, x):
+        return self.out(x.flatten(1))
+
+
+@pytest.fixture
+def four_cores(monkeypatch):
+    monkeypatch.setattr(engines, "cores", lambda: 4)
+
+
+def settled(options=AUTO, **changes):
+    return small_experiment(trainer=options, **changes).prepare().trainer
+
+
+def test_cores_are_used(four_cores):
+    run = small_experiment(trainer=AUTO).prepare()
+    assert (run.trainer.engine, run.trainer.workers) == ("parallel", 4)
+    assert "4 cores" in run.reason
+    assert describe_engine(run.trainer) == "engine parallel on cpu, 4 workers, 1 thread"
+    assert settled(replace(AUTO, threads=2)).workers == 2
+    assert settled(participation=0.6).workers == 3, "no more workers than clients of a round"
+    assert settled(replace(AUTO, workers=3)).workers == 3
+
+
+def test_nothing_to_share_is_sequential(four_cores):
+    assert settled(participation=0.2).engine == "sequential"
+    assert settled(replace(AUTO, threads=4)).engine == "sequential"
+
+
+def test_what_cannot_be_sent_is_sequential(four_cores, monkeypatch):
+    monkeypatch.setattr(engines, "start_method", lambda: "spawn")
+    run = small_experiment(trainer=AUTO).prepare()  # its optimiser is a lambda
+    assert run.trainer.engine == "sequential"
+    assert "cannot be sent to another process" in run.reason
+    with pytest.raises(ValueError, match=r"trainer.engine: parallel cannot be used: the model or"):
+        settled(replace(AUTO, engine="parallel"))
+
+
+def test_parallel_is_for_the_cpu():
+    run = small_experiment(trainer=AUTO).prepare()
+    options = replace(run.trainer, accelerator="cuda", engine="parallel")
+    with pytest.raises(ValueError, match="expected auto, sequential or vectorized on cuda"):
+        settle(options, run.workload(), run.experiment.phases(), 5)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "expected"),
+    [
+        (CNN4, "32-true", "channels_last"),
+        (CNN4, "64-true", "contiguous"),
+        (TinyNet, "bf16-mixed", "channels_last"),
+        (Viewing, "32-true", "contiguous"),
+        (Flat, "32-true", "contiguous"),
+    ],
+)
+def test_memory_format_goes_by_rule(model, precision, expected):
+    data = small_experiment().data
+    data.image_size = 16
+    options = replace(AUTO, precision=precision)
+    assert settled(options, model=partial(model), data=data).memory_format == expected
+
+
+def test_what_is_settled_stays(four_cores, monkeypatch):
+    chosen = settled()
+    monkeypatch.setattr(engines, "cores", lambda: 1)
+    assert settled(chosen) == chosen
+
+
+def test_engines_are_what_the_options_say():
+    run = small_experiment(trainer=AUTO).prepare()
+    one = make_engine(replace(run.trainer, engine="sequential"), run.workload())
+    many = make_engine(replace(run.trainer, engine="parallel", workers=3), run.workload())
+    assert isinstance(one, SequentialEngine)
+    assert isinstance(many, ParallelEngine)
+    assert many.workers == 3
+
+
+def read(folder):
+    return yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_a_run_folder_keeps_the_choice_and_the_numbers_do_not_depend_on_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "cores", lambda: 3)
+    assert main(["fit", *SMALL, "--run_dir", str(tmp_path / "many")]) == 0
+    trainer = read(tmp_path / "many")["trainer"]
+    assert (trainer["engine"], trainer["workers"]) == ("parallel", 3)
+    assert trainer["memory_format"] == "channels_last"
+    assert trainer["eval_batch_size"] == 100
+    assert trainer["accelerator"] != "auto"
+
+    monkeypatch.setattr(engines, "cores", lambda: 1)
+    again = ["fit", "--config", str(tmp_path / "many" / "config.yaml")]
+    assert main([*again, "--run_dir", str(tmp_path / "again")]) == 0
+    assert read(tmp_path / "again")["trainer"] == trainer, "a repeated run takes what was settled"
+
+    one = ["fit", *SMALL, "--run_dir", str(tmp_path / "one")]
+    assert main(one) == 0
+    assert read(tmp_path / "one")["trainer"]["engine"] == "sequential"
+    results = [json.loads((tmp_path / f / "result.json").read_text()) for f in ("many", "one")]
+    assert results[0]["hashes"] == results[1]["hashes"]
+    assert results[0]["hardware"]["engine"] == "parallel"
+
+
+def test_the_configuration_hash_is_of_the_experiment(tmp_path):
+    config = {
+        "seed": 0,
+        "model": {"init_args": {"kernel": 3, "path": 1, "workers": 2}},
+        "data": {"class_path": "MNIST", "init_args": {"path": "a"}},
+        "trainer": {"engine": "parallel", "precision": "32-true", "workers": 2},
+    }
+
+    def changed(*keys_and_value):
+        *keys, last, value = keys_and_value
+        other = yaml.safe_load(yaml.safe_dump(config))
+        inner = other
+        for key in keys:
+            inner = inner[key]
+        inner[last] = value
+        return config_hash(other)
+
+    assert changed("trainer", "engine", "vectorized") == config_hash(config)
+    assert changed("trainer", "workers", 7) == config_hash(config)
+    assert changed("data", "init_args", "path", "b") == config_hash(config)
+    assert changed("trainer", "precision", "64-true") != config_hash(config)
+    assert changed("model", "init_args", "kernel", 5) != config_hash(config)
+    assert changed("model", "init_args", "path", 2) != config_hash(config)
+    assert changed("data", "class_path", "CIFAR10") != config_hash(config)
+
+
+@pytest.mark.parametrize("option", ["workers", "chunk", "eval_batch_size", "threads"])
+@pytest.mark.parametrize("value", [0, -1, True])
+def test_bad_numbers_are_refused(option, value):
+    with pytest.raises(ValueError, match=rf"trainer.{option}: expected"):
+        TrainerOptions(**{option: value})
+
+
+def test_start_method_is_safe_beside_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert workers.start_method() == "spawn"
