@@ -165,7 +165,11 @@ class FederatedLoop:
     def fit(
         self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
     ) -> tuple[FederatedState, Sequence[float]]:
-        """Train the participants phase by phase; return the losses of the upload's last phase."""
+        """Train the participants phase by phase; return the losses of the upload's last phase.
+
+        The anchors have served then and leave the state: a bank less while the server makes new
+        ones.
+        """
         losses: Sequence[float] = ()
         with self._timed("fit"):
             for phase, objective in self.phases:
@@ -185,7 +189,8 @@ class FederatedLoop:
                 else:
                     personal = replace_rows(state.personal, participants, fitted.models)
                     state = replace(state, personal=personal)
-        return state, losses
+                del fitted, banks  # or they would hold banks while the next phase trains
+        return replace(state, anchors={}), losses
 
     def score_post_local(
         self, round_: int, state: FederatedState, participants: Sequence[int]

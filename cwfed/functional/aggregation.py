@@ -15,6 +15,12 @@ from torch import Tensor
 
 from cwfed.functional.stacking import column_blocks, empty_rows
 
+# Newer PyTorch has a precision for each backend, and tells no common one once they differ.
+_BACKENDS = [
+    module.matmul
+    for module in (torch.backends.cuda, torch.backends.mkldnn)
+    if hasattr(getattr(module, "matmul", None), "fp32_precision")
+]
 _BLOCK_ELEMENTS = 1 << 20  # of one block of the stacked uploads: 4 MiB in float32
 
 
@@ -151,12 +157,25 @@ def exact_products() -> Iterator[None]:
 
     Changes PyTorch's setting for the whole process and restores it.
     """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    before = _precision()
+    _set_precision(["ieee"] * len(_BACKENDS) or "highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        _set_precision(before)
+
+
+def _precision() -> list[str] | str:
+    """Return the precision of float32 products by backend, or the common one."""
+    return [b.fp32_precision for b in _BACKENDS] or torch.get_float32_matmul_precision()
+
+
+def _set_precision(precision: list[str] | str) -> None:
+    if isinstance(precision, str):
+        torch.set_float32_matmul_precision(precision)
+        return
+    for backend, value in zip(_BACKENDS, precision, strict=True):
+        backend.fp32_precision = value
 
 
 def _is_identity(weights_RM: Tensor) -> bool:
