@@ -34,8 +34,10 @@ class RoundRecord:
     Attributes:
         round: 0 for the common initialisation.
         participants: Ids of the clients that trained.
-        received: Scores of the models with which the clients would start the next round.
-        post_local: Scores of every client's model right after its last local training.
+        received: Scores of the models with which the clients would start the next round; None in
+            a round without evaluation.
+        post_local: Scores of every client's model right after its last local training; None in a
+            round without evaluation, and before any training.
         train_loss: Mean local objective over the participants that trained.
         mean_r: Mean over clients of R of their last uploads.
         seconds: Seconds by phase.
@@ -46,7 +48,7 @@ class RoundRecord:
 
     round: int
     participants: tuple[int, ...]
-    received: Score
+    received: Score | None
     post_local: Score | None
     train_loss: float | None
     mean_r: float
@@ -60,7 +62,7 @@ class RoundRecord:
         return {
             "round": self.round,
             "participants": list(self.participants),
-            "received": summarise_score(self.received),
+            "received": summarise_score(self.received) if self.received else None,
             "post_local": summarise_score(self.post_local) if self.post_local else None,
             "train_loss": finite(self.train_loss),
             "mean_R": finite(self.mean_r),
@@ -94,7 +96,8 @@ def finite(value: float | None) -> float | None:
 def select(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
     """Choose the rounds that a result quotes for one metric.
 
-    The initialisation is no round: it counts only where nothing else is there. ``best`` is the
+    Rounds without an evaluation do not count. The initialisation is no round: it counts only where
+    nothing else is there. ``best`` is the
     first maximum over rounds of the test accuracy, as published figures are;
     ``val_selected`` is the test accuracy of the round with the first maximum of the validation
     accuracy, None without a validation part.

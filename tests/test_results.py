@@ -63,6 +63,14 @@ def test_the_initialisation_is_no_round():
     assert select(lines[:1], "received")["best"] == {"accuracy": 0.9, "round": 0}
 
 
+def test_rounds_without_an_evaluation_do_not_count():
+    lines = [line(0, 0.9), line(1, None), line(2, 0.7, 0.6), line(3, None), line(4, 0.5, 0.4)]
+    assert select(lines, "received")["best"] == {"accuracy": 0.7, "round": 2}
+    assert select(lines, "post_local")["last"] == {"accuracy": 0.4, "round": 4}
+    assert select(lines[:2], "received")["last"] == {"accuracy": 0.9, "round": 0}
+    assert make_result(lines, {})["seconds"] == {"fit": 7.5}
+
+
 def test_a_line_summarises_its_scores():
     test = torch.tensor([[3.0, 4.0, 2.0], [1.0, 16.0, 10.0]])
     val = torch.tensor([[1.0, 2.0, 0.0], [0.0, 2.0, 0.0]])

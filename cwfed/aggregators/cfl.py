@@ -139,16 +139,14 @@ class CFL(MixingAggregator):
         """Return the state of this round, with clusters split where the criteria hold."""
         new = {name: value.clone() for name, value in state.items()}
         new[ROUND] += 1
+        uploads = {name: round_.uploads[name] for name in server.model.parameters}
         for members in clusters(state):
-            names = server.model.parameters
-            uploads = {name: round_.uploads[name][members] for name in names}
-            starts = {name: round_.starts[name][members] for name in names}
             weights_m = self.weights(members, server)[members]
-            mean, each_m = update_norms(uploads, starts, weights_m)
+            mean, each_m = update_norms(uploads, round_.starts, weights_m, members)
             new[MEAN_NORM][members], new[NORM][members] = mean, each_m
             at_odds = bool(mean < self.eps1) and bool(each_m.max() > self.eps2)
             if at_odds and len(members) > 2 and new[ROUND] > self.warm_up:
-                part = members[bipartition(cosines(uploads, starts))]
+                part = members[bipartition(cosines(uploads, round_.starts, members))]
                 new[CLUSTER][part] = part[0]
         return new
 

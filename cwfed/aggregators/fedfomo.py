@@ -148,18 +148,32 @@ class FedFomo(Aggregator):
     def mixed(
         self, weights_mM: Tensor, mixing: Tensor, uploads: Bank, server: ServerContext
     ) -> dict[str, Tensor]:
-        """Return the mixed models ``[m, ...]`` by name.
-
-        Only models with a positive weight are touched: 0 times a model that is not finite would
-        not be 0.
-        """
-        models = {name: value[mixing] for name, value in uploads.items()}
-        for position, weights_M in enumerate(weights_mM):
-            chosen = weights_M.nonzero()[:, 0]
-            for name in self.exchanged(server):
-                theirs = uploads[name][chosen]
-                if name in server.model.counters:
-                    models[name][position] = theirs.amax(0)
-                else:
-                    models[name][position] = mix(weights_M[None, chosen], theirs)[0]
+        """Return the mixed models ``[m, ...]`` by name, of models with a positive weight only."""
+        models = {}
+        for name, value in uploads.items():
+            if name not in self.exchanged(server):
+                models[name] = value[mixing]
+            elif name in server.model.counters:
+                peaks = [value[weights_M > 0].amax(0) for weights_M in weights_mM]
+                models[name] = torch.stack(peaks)
+            else:
+                models[name] = mix_finite(weights_mM, value)
         return models
+
+
+def mix_finite(weights_mM: Tensor, theta_M: Tensor) -> Tensor:
+    """Return what `mix` does, but 0 times a model that is not finite counts as 0.
+
+    Args:
+        weights_mM: ``[m, M]``.
+        theta_M: One parameter on every client, ``[M, ...]``.
+    """
+    mixed_m = mix(weights_mM, theta_M)
+    # A sum may also overflow: then a mix is made again for nothing.
+    suspects = (~mixed_m.flatten(1).sum(1).isfinite()).nonzero()[:, 0].tolist()
+    if suspects:
+        mixed_m = mixed_m.clone()
+    for position in suspects:
+        chosen = weights_mM[position].nonzero()[:, 0]
+        mixed_m[position] = mix(weights_mM[None, position, chosen], theta_M, chosen)[0]
+    return mixed_m

@@ -128,11 +128,10 @@ class IFCA(Aggregator):
             num_samples_M = torch.ones_like(num_samples_M)
         weights_1m = sample_weights(num_samples_M, members)[None, members]
         for name in centres:
-            theirs = uploads[name][members]
             if name in server.model.counters:
-                centres[name][k] = theirs.amax(0)
+                centres[name][k] = uploads[name][members].amax(0)
             else:
-                centres[name][k] = mix(weights_1m, theirs)[0]
+                centres[name][k] = mix(weights_1m, uploads[name], members)[0]
 
     def choose(self, ids: Tensor, centres: Bank, uploads: Bank, clients: Clients) -> Tensor:
         """Return the centre with the lowest training loss for each client, int64 ``[m]``."""

@@ -61,6 +61,8 @@ class Experiment:
         seed: Every random choice is a function of it.
         rounds: Number of federated rounds.
         participation: Fraction of the clients that train in a round, in (0, 1].
+        evaluate_every: Rounds between evaluations; the last round always has one, round 0 too.
+            A client's score after local training is then taken at the next evaluation.
         val_fraction: Fraction of each client's training part set apart for validation.
         wdr_lambda: λ of the weight distribution regulariser for this data set; methods that use
             the regulariser without a weight of their own take it.
@@ -78,6 +80,7 @@ class Experiment:
     seed: int = 0
     rounds: int = 1000
     participation: float = 1.0
+    evaluate_every: int = 1
     val_fraction: float = 0.0
     wdr_lambda: float | None = None
     head: str | None = None
@@ -89,6 +92,7 @@ class Experiment:
     def __post_init__(self) -> None:
         """Check ranges."""
         check_at_least("rounds", self.rounds, 0)
+        check_at_least("evaluate_every", self.evaluate_every, 1)
         check_at_least("seed", self.seed, 0)
         if self.wdr_lambda is not None:
             check_at_least("wdr_lambda", self.wdr_lambda, 0)
@@ -314,6 +318,7 @@ class PreparedRun:
             experiment.rounds,
             experiment.phases(),
             validation=experiment.val_fraction > 0,
+            evaluate_every=experiment.evaluate_every,
             callbacks=callbacks,
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from time import perf_counter
 from typing import cast
 
@@ -21,7 +21,7 @@ from cwfed.data.federated import Part
 from cwfed.engines.base import Engine
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.sampler import UniformSampler
-from cwfed.federated.state import FederatedState
+from cwfed.federated.state import FederatedState, unscored
 from cwfed.functional.regularisers import weight_distribution_distance
 from cwfed.functional.stacking import Bank, replace_rows
 from cwfed.objectives.base import Objective
@@ -81,6 +81,7 @@ class FederatedLoop:
         rounds: Number of the last round.
         phases: Phases of local training with their objectives.
         validation: Whether clients have a validation part to score.
+        evaluate_every: Rounds between evaluations; round 0 and the last always have one.
         callbacks: Hooks.
     """
 
@@ -95,6 +96,7 @@ class FederatedLoop:
         phases: Sequence[tuple[TrainingPhase, Objective]],
         *,
         validation: bool = False,
+        evaluate_every: int = 1,
         callbacks: Sequence[LoopCallback] = (),
     ) -> None:
         aggregator.validate(server)
@@ -110,6 +112,7 @@ class FederatedLoop:
         ]
         self.clients = EngineClients(engine)
         self.parts: tuple[Part, ...] = ("test", "val") if validation else ("test",)
+        self.evaluate_every = evaluate_every
         self.callbacks = tuple(callbacks)
         self._seconds: dict[str, float] = {}
 
@@ -124,7 +127,7 @@ class FederatedLoop:
             traffic = self.traffic(state, participants)
             state, starts = self.select(state, participants)
             state, losses = self.fit(round_, state, starts, participants)
-            state = self.score_post_local(state, participants)
+            state = self.score_post_local(round_, state, participants)
             state = self.aggregate(round_, state, starts, participants)
             self.report(state, participants, losses, traffic)
         for callback in self.callbacks:
@@ -162,7 +165,11 @@ class FederatedLoop:
     def fit(
         self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
     ) -> tuple[FederatedState, Sequence[float]]:
-        """Train the participants phase by phase; return the losses of the upload's last phase."""
+        """Train the participants phase by phase; return the losses of the upload's last phase.
+
+        The anchors have served then and leave the state: a bank less while the server makes new
+        ones.
+        """
         losses: Sequence[float] = ()
         with self._timed("fit"):
             for phase, objective in self.phases:
@@ -182,23 +189,31 @@ class FederatedLoop:
                 else:
                     personal = replace_rows(state.personal, participants, fitted.models)
                     state = replace(state, personal=personal)
-        return state, losses
+                del fitted, banks  # or they would hold banks while the next phase trains
+        return replace(state, anchors={}), losses
 
     def score_post_local(
-        self, state: FederatedState, participants: Sequence[int]
+        self, round_: int, state: FederatedState, participants: Sequence[int]
     ) -> FederatedState:
-        """Score the participants right after training; the others keep their last score."""
-        personal = makes_personal([phase for phase, _ in self.phases])
-        models = state.personal if personal else state.uploads
-        with self._timed("evaluate_post_local"):
-            index = torch.as_tensor(participants)
-            scores: dict[str, Tensor] = {
-                part: state.post_local[part].index_copy(
-                    0, index, self.engine.evaluate(participants, models, part)
-                )
-                for part in self.parts
-            }
+        """Score every client whose last training has no score yet, if evaluation is due.
+
+        The bank still holds what that training left. The others keep their last score.
+        """
+        index = torch.as_tensor(participants)
+        scores = {part: score.index_fill(0, index, nan) for part, score in state.post_local.items()}
+        if self.evaluates(round_):
+            index = unscored(scores)
+            personal = makes_personal([phase for phase, _ in self.phases])
+            models = state.personal if personal else state.uploads
+            with self._timed("evaluate_post_local"):
+                for part in self.parts:
+                    fresh = self.engine.evaluate(index.tolist(), models, part)
+                    scores[part] = scores[part].index_copy(0, index, fresh)
         return replace(state, post_local=scores)
+
+    def evaluates(self, round_: int) -> bool:
+        """Return whether models are scored in a round."""
+        return round_ % self.evaluate_every == 0 or round_ == self.rounds
 
     def aggregate(
         self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
@@ -229,14 +244,14 @@ class FederatedLoop:
         losses: Sequence[float],
         traffic: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> None:
-        """Score what the clients received and tell the callbacks about the round."""
-        received = self._score_received(state)
+        """Score what the clients received, if that is due, and tell the callbacks of the round."""
+        due = self.evaluates(state.round)
         known = [loss for loss in losses if not isnan(loss)]
         record = RoundRecord(
             state.round,
             tuple(participants),
-            received,
-            state.post_local,
+            self._score_received(state) if due else None,
+            state.post_local if due else None,
             sum(known) / len(known) if known else None,
             self._mean_r(state),
             {},

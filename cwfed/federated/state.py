@@ -5,6 +5,8 @@ Legend: M clients.
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from cwfed.aggregators.base import ServerState
 from cwfed.functional.stacking import Bank
 from cwfed.results import Score
@@ -26,7 +28,8 @@ class FederatedState:
         server: The aggregator's state.
         post_local: By part of the data, the scores of every client right after its last local
             training (before any, of the initialisation), float64 ``[M, 3]``: correct, samples,
-            summed cross-entropy.
+            summed cross-entropy. A row of NaN: that training has not been scored, since evaluation
+            was not due.
     """
 
     round: int
@@ -36,3 +39,9 @@ class FederatedState:
     personal: Bank
     server: ServerState
     post_local: Score
+
+
+def unscored(post_local: Score) -> Tensor:
+    """Return the ids of the clients whose last training has not been scored, int64, ascending."""
+    samples_M = next(iter(post_local.values()))[:, 1]
+    return samples_M.isnan().nonzero()[:, 0]

@@ -7,10 +7,21 @@ Legend: M clients, R rows of models to make, K classes; ``theta_M`` is one param
 clients, ``[M, ...]``.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
-_BLOCK_ELEMENTS = 1 << 22  # of one block of the stacked uploads: 16 MiB in float32
+from cwfed.functional.stacking import column_blocks, empty_rows
+
+# Newer PyTorch has a precision for each backend, and tells no common one once they differ.
+_BACKENDS = [
+    module.matmul
+    for module in (torch.backends.cuda, torch.backends.mkldnn)
+    if hasattr(getattr(module, "matmul", None), "fp32_precision")
+]
+_BLOCK_ELEMENTS = 1 << 20  # of one block of the stacked uploads: 4 MiB in float32
 
 
 def sample_weights(num_samples_M: Tensor, participants: Tensor) -> Tensor:
@@ -104,15 +115,18 @@ def class_models(q_MK: Tensor, theta_M: Tensor) -> Tensor:
     return mix(q_MK.T, theta_M)
 
 
-def mix(weights_RM: Tensor, theta_M: Tensor) -> Tensor:
+def mix(weights_RM: Tensor, theta_M: Tensor, rows: Tensor | None = None) -> Tensor:
     """Return ``sum_m weights_rm theta_m`` for every row r, in the dtype of `theta_M`.
 
-    Equal rows are computed once (FedAvg costs one row), the identity costs nothing, and the
-    product runs over blocks of columns so that temporaries stay small.
+    One product of matrices, in float32 or better and never in TF32. Equal rows are computed once,
+    and so to the same bits (FedAvg costs one row); the identity costs nothing. Nothing as large as
+    `theta_M` exists beside the result.
 
     Args:
         weights_RM: ``[R, M]``.
         theta_M: One parameter on every client, ``[M, ...]``, floating point.
+        rows: Rows of `theta_M` that the weights are for, int64 ``[M]``, where it has others too:
+            0 times a model that is not finite would not be 0. None: all, in order.
 
     Returns:
         ``[R, ...]``. May share memory with `theta_M` or among its rows: do not write into it.
@@ -121,22 +135,62 @@ def mix(weights_RM: Tensor, theta_M: Tensor) -> Tensor:
         >>> mix(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         tensor([[2., 3.]])
     """
-    size = theta_M.shape[0]
-    if weights_RM.shape[0] == size and torch.equal(
-        weights_RM, torch.eye(size, dtype=weights_RM.dtype, device=weights_RM.device)
-    ):
+    if rows is None and _is_identity(weights_RM):
         return theta_M
-    unique_UM, row_of = torch.unique(weights_RM, dim=0, return_inverse=True)
-    if len(unique_UM) == len(weights_RM):
-        unique_UM, row_of = weights_RM, None
-    flat = theta_M.reshape(size, -1)
-    mixed = torch.empty((len(unique_UM), flat.shape[1]), dtype=theta_M.dtype, device=theta_M.device)
-    factors = unique_UM.to(theta_M)
-    width = max(1, _BLOCK_ELEMENTS // size)
-    for first in range(0, flat.shape[1], width):
-        block = slice(first, first + width)
-        torch.matmul(factors, flat[:, block], out=mixed[:, block])
-    mixed = mixed.reshape(-1, *theta_M.shape[1:])
-    if len(unique_UM) == 1:
-        return mixed.expand(len(weights_RM), *theta_M.shape[1:])
-    return mixed if row_of is None else mixed[row_of]
+    distinct_UM, row_of_R = torch.unique(weights_RM, dim=0, return_inverse=True)
+    if len(distinct_UM) == len(weights_RM):
+        distinct_UM, row_of_R = weights_RM, torch.arange(len(weights_RM))
+    single = len(distinct_UM) == 1
+    flat_M = theta_M.reshape(len(theta_M), -1)
+    mixed = empty_rows(1 if single else len(weights_RM), flat_M)
+    with exact_products():
+        if rows is None and len(mixed) == len(distinct_UM) and theta_M.element_size() >= 4:
+            torch.mm(distinct_UM.to(theta_M), flat_M, out=mixed)
+        else:
+            _mix_blocks(distinct_UM, row_of_R[: len(mixed)], flat_M, rows, mixed)
+    return mixed.reshape(-1, *theta_M.shape[1:]).expand(len(weights_RM), *theta_M.shape[1:])
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Multiply float32 matrices in float32 for a block, whatever precision training has asked for.
+
+    Changes PyTorch's setting for the whole process and restores it.
+    """
+    before = _precision()
+    _set_precision(["ieee"] * len(_BACKENDS) or "highest")
+    try:
+        yield
+    finally:
+        _set_precision(before)
+
+
+def _precision() -> list[str] | str:
+    """Return the precision of float32 products by backend, or the common one."""
+    return [b.fp32_precision for b in _BACKENDS] or torch.get_float32_matmul_precision()
+
+
+def _set_precision(precision: list[str] | str) -> None:
+    if isinstance(precision, str):
+        torch.set_float32_matmul_precision(precision)
+        return
+    for backend, value in zip(_BACKENDS, precision, strict=True):
+        backend.fp32_precision = value
+
+
+def _is_identity(weights_RM: Tensor) -> bool:
+    eye = torch.eye(weights_RM.shape[1], dtype=weights_RM.dtype, device=weights_RM.device)
+    return torch.equal(weights_RM, eye)
+
+
+def _mix_blocks(
+    distinct_UM: Tensor, row_of_R: Tensor, flat_M: Tensor, rows: Tensor | None, mixed: Tensor
+) -> None:
+    """Write the mixtures into `mixed`, ``[R, D]``, over blocks of columns."""
+    dtype = torch.promote_types(flat_M.dtype, torch.float32)
+    factors_UM = distinct_UM.to(flat_M.device, dtype)
+    row_of_R = row_of_R.to(flat_M.device)
+    for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
+        block = flat_M[:, columns] if rows is None else flat_M[:, columns][rows]
+        part_U = (factors_UM @ block.to(dtype)).to(flat_M.dtype)
+        torch.index_select(part_U, 0, row_of_R, out=mixed[:, columns])

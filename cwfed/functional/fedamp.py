@@ -3,19 +3,23 @@
 Legend: M clients; ``theta_M`` is one parameter of all clients, ``[M, ...]``.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-_BLOCK_ELEMENTS = 1 << 19  # of one block of the stacked models: 4 MiB in float64
+from cwfed.functional.aggregation import exact_products
+from cwfed.functional.stacking import column_blocks, empty_rows
+
+_BLOCK_ELEMENTS = 1 << 16  # of one block of the stacked models: 512 KiB in float64, for the cache
 
 
 def squared_distances(thetas_M: Iterable[Tensor]) -> Tensor:
     """Return ``||w_i - w_j||²`` between all clients.
 
-    Summed from differences in float64, block by block: a Gram matrix would lose the digits of
-    near-equal models, and ``[M, M, D]`` never exists.
+    From products of the models less their mean, in float64 and block by block: so near-equal
+    models keep their digits, up to ``1e-16`` of the largest squared distance from the mean, and
+    ``[M, M, D]`` never exists.
 
     Args:
         thetas_M: The parameters that a model consists of, each ``[M, ...]``.
@@ -28,19 +32,19 @@ def squared_distances(thetas_M: Iterable[Tensor]) -> Tensor:
         tensor([[ 0., 25.],
                 [25.,  0.]], dtype=torch.float64)
     """
-    total: Tensor | None = None
+    products_MM: Tensor | None = None
     for theta_M in thetas_M:
-        size = len(theta_M)
-        if total is None:
-            total = torch.zeros(size * (size - 1) // 2, dtype=torch.float64)
-        for block in _blocks(theta_M):
-            total += torch.nn.functional.pdist(block).square().cpu()
-    if total is None:
+        if products_MM is None:
+            products_MM = torch.zeros(len(theta_M), len(theta_M), dtype=torch.float64)
+        flat_M = theta_M.reshape(len(theta_M), -1)
+        for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
+            block = _less_mean(flat_M[:, columns].to(torch.float64))
+            products_MM += (block @ block.T).cpu()
+    if products_MM is None:
         raise ValueError("thetas_M: expected at least one parameter, got none")
-    squared_MM = torch.zeros(size, size, dtype=torch.float64)
-    rows, columns = torch.triu_indices(size, size, 1)
-    squared_MM[rows, columns] = total
-    return squared_MM + squared_MM.T
+    square_M = products_MM.diagonal()
+    squared_MM = square_M[:, None] + square_M - (products_MM + products_MM.T)
+    return squared_MM.clamp_min(0.0).fill_diagonal_(0.0)
 
 
 def attention(squared_MM: Tensor, alpha: float, sigma: float, peers_M: Tensor) -> Tensor:
@@ -74,7 +78,8 @@ def attention(squared_MM: Tensor, alpha: float, sigma: float, peers_M: Tensor) -
 def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
     """Return ``u_i = w_i + sum_{j != i} c_ij (w_j - w_i)`` of one parameter, for every client.
 
-    Computed in float64, since c_ij may be large (FedAMP, Huang et al. 2021, Equation 5).
+    Computed from the models less their mean: c_ij may be large, and would enlarge the rounding of
+    the models themselves (FedAMP, Huang et al. 2021, Equation 5).
 
     Args:
         attention_MM: `attention`, float64 ``[M, M]`` with zeros on the diagonal.
@@ -89,18 +94,23 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
         tensor([[1.5000],
                 [3.0000]])
     """
-    mass_M1 = attention_MM.sum(1, keepdim=True)
-    mixed = []
-    for block in _blocks(theta_M):
-        # Nobody attends to a model that is not a number, but 0 times infinity would.
-        peers = block.nan_to_num(0.0, 0.0, 0.0)
-        pull = attention_MM.to(block.device) @ peers - mass_M1.to(block.device) * peers
-        mixed.append((block + pull).to(theta_M.dtype))
-    return torch.cat(mixed, 1).reshape(theta_M.shape)
+    flat_M = theta_M.reshape(len(theta_M), -1)
+    dtype = torch.promote_types(theta_M.dtype, torch.float32)
+    pull_MM = (attention_MM - attention_MM.sum(1).diag()).to(theta_M.device, dtype)
+    mixed_M = empty_rows(len(flat_M), flat_M)
+    with exact_products():
+        for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
+            block = flat_M[:, columns].to(dtype)
+            # Nobody attends to a model that is not a number, but 0 times infinity would.
+            peers = _less_mean(block).nan_to_num(0.0, 0.0, 0.0)
+            mixed_M[:, columns] = torch.addmm(block, pull_MM, peers)
+    return mixed_M.reshape(theta_M.shape)
 
 
-def _blocks(theta_M: Tensor) -> Iterator[Tensor]:
-    """Yield the parameter in blocks of columns, float64 ``[M, b]``."""
-    flat = theta_M.reshape(len(theta_M), -1)
-    for block in flat.split(max(1, _BLOCK_ELEMENTS // len(theta_M)), 1):
-        yield block.to(torch.float64)
+def _less_mean(block: Tensor) -> Tensor:
+    """Return models less their mean, ``[M, b]``; what is not finite does not enter the mean."""
+    share_1M = block.new_full((1, len(block)), 1.0 / len(block))
+    mean = share_1M @ block
+    if not mean.isfinite().all():
+        mean = share_1M @ block.nan_to_num(0.0, 0.0, 0.0)
+    return block - mean

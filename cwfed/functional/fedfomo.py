@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from cwfed.functional.stacking import Bank
+from cwfed.functional.stacking import Bank, column_blocks
 
+_BLOCK_ELEMENTS = 1 << 16  # of one block of the differences: 512 KiB in float64, for the cache
 EPSILON = 1e-5  # keeps the weight of a candidate at no distance finite, as released
 
 
@@ -59,9 +60,10 @@ def distances(models: Bank, old: Bank, clients: Tensor, names: Iterable[str]) ->
     """
     squares_m = torch.zeros(len(clients), dtype=torch.float64)
     for name in names:
-        for position, client in enumerate(clients.tolist()):
-            difference = models[name][client].to(torch.float64) - old[name][client]
-            squares_m[position] += difference.square().sum()
+        theirs_M, old_M = models[name].flatten(1), old[name].flatten(1)
+        for columns in column_blocks(len(clients), theirs_M, _BLOCK_ELEMENTS):
+            block_m = theirs_M[:, columns][clients].to(torch.float64) - old_M[:, columns][clients]
+            squares_m += block_m.square().sum(1).cpu()
     return squares_m.sqrt()
 
 

@@ -4,12 +4,17 @@ A bank is a ``dict[str, Tensor]`` whose tensors are ``[M, ...]``; row i belongs 
 Floating-point buffers and integer counters travel in it beside the parameters.
 """
 
-from collections.abc import Mapping, Sequence
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import prod
 
 import torch
 from torch import Tensor
 
 Bank = Mapping[str, Tensor]
+
+_REUSED_BYTES = 32 << 20  # up to here malloc hands out memory again; beyond, always fresh pages
 
 
 def replicate(state: Mapping[str, Tensor], size: int) -> dict[str, Tensor]:
@@ -44,4 +49,52 @@ def replace_rows(bank: Bank, rows: Sequence[int], fresh: Bank) -> dict[str, Tens
     if list(rows) == list(range(size)):
         return dict(fresh)
     index = torch.as_tensor(list(rows), dtype=torch.int64)
-    return {name: value.clone().index_copy_(0, index, fresh[name]) for name, value in bank.items()}
+    return {
+        name: empty_rows(size, value).copy_(value).index_copy_(0, index, fresh[name])
+        for name, value in bank.items()
+    }
+
+
+def empty_rows(rows: int, like: Tensor) -> Tensor:
+    """Return memory for a tensor of a bank, with arbitrary content.
+
+    A fresh bank costs as much as filling it: the kernel hands it out in pages of 4 KiB, each with
+    a fault. Where the system has huge pages (Linux), large tensors ask for them.
+
+    Args:
+        rows: Number of rows.
+        like: ``[M, ...]``: shape of a row, dtype and device.
+
+    Returns:
+        ``[rows, ...]``, contiguous.
+
+    Example:
+        >>> empty_rows(3, torch.zeros(2, 5)).shape
+        torch.Size([3, 5])
+    """
+    shape = (rows, *like.shape[1:])
+    size = prod(shape) * like.element_size()
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is None or like.device.type != "cpu" or size <= _REUSED_BYTES:
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        pages.madvise(advice)
+    return torch.frombuffer(pages, dtype=like.dtype).view(shape)
+
+
+def column_blocks(size: int, like: Tensor, elements: int) -> Iterator[slice]:
+    """Yield slices over a bank's flattened columns, for temporaries of bounded size.
+
+    Args:
+        size: Rows of the temporaries.
+        like: ``[M, ...]``.
+        elements: Upper bound of rows times columns, where a column has no more.
+
+    Example:
+        >>> list(column_blocks(2, torch.zeros(2, 3), 4))
+        [slice(0, 2, None), slice(2, 4, None)]
+    """
+    width = max(1, elements // size)
+    for first in range(0, prod(like.shape[1:]), width):
+        yield slice(first, first + width)

@@ -207,7 +207,7 @@ def test_clients_that_do_not_move_have_no_direction():
     _, state = step(CFL(9, 0, 0), updates)
     assert len(clusters(state)) == 2
     sent, _ = server_round(updates)
-    alpha = cosines({"w": sent.uploads["w"]}, {"w": START})
+    alpha = cosines({"w": sent.uploads["w"]}, {"w": START}, torch.arange(4))
     assert (alpha[2:] == 0).all()
     torch.testing.assert_close(alpha[0, 1], torch.tensor(7 / 25, dtype=torch.float64))
 
@@ -274,7 +274,7 @@ def test_the_bipartition_is_that_of_scikit_learn(seed):
 
     g = torch.Generator().manual_seed(seed)
     vectors = torch.randn(3 + seed, 4, generator=g, dtype=torch.float64)
-    alpha = cosines({"w": vectors}, {"w": torch.zeros_like(vectors)})
+    alpha = cosines({"w": vectors}, {"w": torch.zeros_like(vectors)}, torch.arange(3 + seed))
     model = AgglomerativeClustering(2, metric="precomputed", linkage="complete")
     labels = torch.tensor(model.fit(1 - alpha.numpy()).labels_)
     assert torch.equal(bipartition(alpha), labels != labels[0])

@@ -126,6 +126,58 @@ def test_mix_equals_loops_in_blocks(monkeypatch, shape):
     torch.testing.assert_close(mix(weights, theta), expected, atol=1e-14, rtol=0)
 
 
+def test_mix_takes_named_rows_and_never_touches_the_others(monkeypatch):
+    monkeypatch.setattr("cwfed.functional.aggregation._BLOCK_ELEMENTS", 10)
+    theta = torch.randn(5, 7, dtype=torch.float64)
+    theta[3] = torch.nan
+    rows, weights = torch.tensor([4, 0]), torch.tensor([[0.25, 0.75], [1.0, 0.0]])
+    expected = torch.stack([0.25 * theta[4] + 0.75 * theta[0], theta[4]])
+    torch.testing.assert_close(mix(weights, theta, rows), expected, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mix_computes_half_precision_in_float32(dtype):
+    """2,048 + 1 - 2,048 is 0 in float16, and so is what 300 ones add to it."""
+    theta = torch.ones(302, 3, dtype=dtype)
+    theta[0], theta[1] = 2048, -2048
+    weights = torch.ones(2, 302, dtype=torch.float64)
+    weights[1] *= 2
+    mixed = mix(weights, theta)
+    assert mixed.dtype == dtype
+    assert mixed.tolist() == [[300.0] * 3, [600.0] * 3]
+
+
+@pytest.mark.parametrize("by_backend", [True, False])
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_products_are_exact_whatever_training_asked_for(monkeypatch, precision, by_backend):
+    if not by_backend:  # as PyTorch was before it had a setting for each backend
+        monkeypatch.setattr("cwfed.functional.aggregation._BACKENDS", [])
+    before, seen = torch.get_float32_matmul_precision(), []
+    product = torch.mm
+
+    def watched(*inputs, out):
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        return product(*inputs, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        mix(torch.rand(3, 3), torch.randn(3, 4))
+        assert seen == ["ieee"]
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_equal_rows_give_equal_bits():
+    theta, weights = torch.randn(23, 1001), torch.rand(23, 23, dtype=torch.float64)
+    weights[5] = weights[17] = weights[1]
+    mixed = mix(weights, theta)
+    assert torch.equal(mixed[1], mixed[5])
+    assert torch.equal(mixed[1], mixed[17])
+    torch.testing.assert_close(mixed.double(), weights @ theta.double(), atol=1e-5, rtol=0)
+
+
 def test_mix_with_equal_rows_is_one_row():
     theta = torch.randn(4, 3)
     mixed = mix(torch.full((4, 4), 0.25, dtype=torch.float64), theta)
