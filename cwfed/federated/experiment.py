@@ -264,9 +264,7 @@ class PreparedRun:
         experiment, data = self.experiment, self.data
         counts_MK = self.label_counts_MK()
         p_MK = label_distribution(counts_MK)
-        contexts = [
-            ClientContext(client, p_K, self.contract.head_weight) for client, p_K in enumerate(p_MK)
-        ]
+        contexts = [ClientContext(p_K, self.contract.head_weight) for p_K in p_MK]
         workload = Workload(
             deepcopy(self.model),
             self.contract,
