@@ -135,19 +135,14 @@ class Eager:
         self.run = self.program.stepper(optimizer)
 
 
-def train_chunk(runner: Runner, chunk: Chunk, load: Callable[[Chunk], None]) -> None:
+def train_chunk(runner: Runner, chunk: Chunk) -> None:
     """Run a chunk's local training; its outcome is in the stack's results.
 
     Args:
-        runner: Carries out the steps.
+        runner: Prepared for the chunk, which has been loaded.
         chunk: The clients.
-        load: Copies their tensors into the stack.
     """
-    segments = schedule(chunk.steps, runner.widths)
-    runner.prepare([segment.width for segment in segments])
-    load(chunk)
-    runner.program.load_plan(chunk)
-    for segment in segments:
+    for segment in schedule(chunk.steps, runner.widths):
         for _ in range(segment.steps):
             runner.step(segment.width)
         runner.program.stack.finish(segment.finished)

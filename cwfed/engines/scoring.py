@@ -58,7 +58,8 @@ class Scorer:
                 functional_call(self.workload.model, state, (images,))
                 unit_BF = F.normalize(kept.pop().to(torch.float64), dim=1)
                 # A product, since adding by index has no fixed order on a GPU.
-                sums[position] += F.one_hot(targets, classes).to(torch.float64).T @ unit_BF
+                member_KB = torch.arange(classes, device=self.device)[:, None] == targets
+                sums[position] += member_KB.to(torch.float64) @ unit_BF
         counts = self.workload.data.label_counts_MK("train")[list(clients)]
         return sums.cpu() / counts[..., None].clamp_min(1), counts
 

@@ -24,7 +24,7 @@ from cwfed.engines.base import (
     Workload,
 )
 from cwfed.engines.capture import Capture, CudaGraphs, Replay
-from cwfed.engines.cohort import Chunk, ChunkLoader, CohortModule, make_chunks
+from cwfed.engines.cohort import Chunk, ChunkLoader, CohortModule, make_chunks, schedule
 from cwfed.engines.kernels import LocalLoss, make_kernel
 from cwfed.engines.memory import find_chunk, free_memory
 from cwfed.engines.program import Eager, Program, Runner, train_chunk
@@ -94,12 +94,10 @@ class VectorizedEngine(Engine):
         trained = {name: value[list(clients)] for name, value in start.items()}
         losses = torch.full((len(clients),), torch.nan, dtype=torch.float64)
 
-        def load(chunk: Chunk) -> None:
-            ids = [clients[position] for position in chunk.positions]
-            self._stack.load(ids, start, anchors, self.p_MK)
-
         def train(chunk: Chunk) -> None:
-            self._train(chunk, phase, objective, load)
+            runner = self.prepare(chunk, phase, objective)
+            self.load(runner, chunk, clients, start, anchors)
+            train_chunk(runner, chunk)
             size, positions = len(chunk.positions), torch.tensor(chunk.positions)
             for name, value in self._stack.results.items():
                 trained[name][positions] = value[:size].cpu()
@@ -151,6 +149,34 @@ class VectorizedEngine(Engine):
         with precisions.matmul_precision(self.matmul_precision), self._lightning():
             self.trainer.fit(self.module, train_dataloaders=ChunkLoader(chunks))
 
+    def prepare(self, chunk: Chunk, phase: TrainingPhase, objective: Objective) -> Runner:
+        """Return what carries out a chunk's steps, ready for the clients to be loaded."""
+        runner = self._runner(phase, objective, chunk.batch_size)
+        try:
+            runner.prepare([part.width for part in schedule(chunk.steps, runner.widths)])
+        except Exception as error:  # a capture fails in many ways
+            if not isinstance(runner, Replay):
+                raise
+            self._give_up_capture(f"{type(error).__name__}: {error}")
+            return self.prepare(chunk, phase, objective)
+        return runner
+
+    def load(
+        self, runner: Runner, chunk: Chunk, clients: Sequence[int], start: Bank, anchors: Bank
+    ) -> None:
+        """Copy a chunk's clients and plan to where the runner works.
+
+        Args:
+            runner: From `prepare`.
+            chunk: The chunk.
+            clients: Ids of the cohort.
+            start: Models of all M clients, ``[M, ...]`` by name.
+            anchors: What proximal terms pull towards, ``[M, ...]`` by name.
+        """
+        ids = [clients[position] for position in chunk.positions]
+        self._stack.load(ids, start, anchors, self.p_MK)
+        runner.program.load_plan(chunk)
+
     @contextmanager
     def _lightning(self) -> Iterator[None]:
         """Run Lightning quietly and let Ctrl-C through."""
@@ -162,22 +188,6 @@ class VectorizedEngine(Engine):
                 if self.trainer.interrupted:
                     raise KeyboardInterrupt from None
                 raise
-
-    def _train(
-        self,
-        chunk: Chunk,
-        phase: TrainingPhase,
-        objective: Objective,
-        load: Callable[[Chunk], None],
-    ) -> None:
-        runner = self._runner(phase, objective, chunk.batch_size)
-        try:
-            train_chunk(runner, chunk, load)
-        except Exception as error:  # a capture fails in many ways, and a plain run may not
-            if not isinstance(runner, Replay):
-                raise
-            self._give_up_capture(f"{type(error).__name__}: {error}")
-            train_chunk(self._runner(phase, objective, chunk.batch_size), chunk, load)
 
     def _give_up_capture(self, reason: str) -> None:
         log.warning("training steps are not captured, which makes them slower: %s", reason)
