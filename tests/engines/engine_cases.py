@@ -11,6 +11,7 @@ from torch import nn
 
 from cwfed.clients import TrainingPhase
 from cwfed.data.partitioners import Partitioner
+from cwfed.data.sources import SyntheticImages
 from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.federated import LocalTraining, TrainerOptions
 
@@ -50,12 +51,15 @@ def case(
     net=Net,
     epochs=2,
     precision="64-true",
+    partition=RAGGED,
+    samples=40,
     **changes,
 ):
     """Return a workload, a phase with its objective, banks and a way to make engines."""
     optimizer = optimizer or partial(torch.optim.SGD, lr=0.05)
     prepared = small_experiment(
-        partition=RAGGED,
+        partition=partition,
+        data=SyntheticImages(num_classes=4, samples_per_class=samples, image_size=8),
         client=LocalTraining(batch_size=8, local_epochs=epochs, optimizer=optimizer),
         objectives=objectives,
         model=net,
@@ -79,6 +83,7 @@ def case(
         prepared=prepared,
         workload=loop.engine.workload,
         objective=loop.phases[0][1],
+        phases=[(phase, loop.phases[0][1])],
         sequential=loop.engine,
         stacked=partial(VectorizedEngine, loop.engine.workload, "cpu", precision),
         start=start,
