@@ -51,7 +51,8 @@ class LocalLoss:
         with features_of(self.model, self.contract) as kept:
             images = images.contiguous(memory_format=self.memory_format)
             logits = functional_call(self.model, state, (images,))
-        step = Step(logits, targets, {name: given[name] for name in self.order}, kept[-1])
+        features = kept[-1] if kept else None
+        step = Step(logits, targets, {name: given[name] for name in self.order}, features)
         for name, buffer in client.buffers.items():
             if state[name] is not buffer:  # replaced by the model rather than written to
                 buffer.copy_(state[name])
@@ -133,16 +134,21 @@ class ByClient:
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """See `Gradients`."""
         losses: list[Tensor] = []
-        stacked: dict[str, Tensor | None] = {}
+        reached: set[str] = set()
         rows = rows.map(Tensor.detach)
+        # Before the streams part, so that each finds zeros.
+        stacked = {name: torch.zeros_like(value) for name, value in rows.leaves.items()}
         with self._forked() as streams:
             for i in range(len(images)):
                 with torch.cuda.stream(streams[i % len(streams)]):
                     client = _client(rows, i)
                     value = loss(client, images[i], targets[i])
                     losses.append(value.detach())
-                    _collect(stacked, _gradients(value, client.leaves), rows.leaves, i)
-        return torch.stack(losses), stacked
+                    for name, gradient in _gradients(value, client.leaves).items():
+                        if gradient is not None:
+                            stacked[name][i].copy_(gradient)
+                            reached.add(name)
+        return torch.stack(losses), {n: v if n in reached else None for n, v in stacked.items()}
 
     @contextmanager
     def _forked(self) -> Iterator[Sequence[torch.cuda.Stream | None]]:
@@ -160,19 +166,6 @@ class ByClient:
 def _client(rows: Rows, index: int) -> Rows:
     client = rows.map(lambda value: value[index])
     return client._replace(leaves={n: v.requires_grad_() for n, v in client.leaves.items()})
-
-
-def _collect(
-    stacked: dict[str, Tensor | None], own: dict[str, Tensor | None], like: Tensors, index: int
-) -> None:
-    for name, gradient in own.items():
-        if gradient is None:
-            stacked.setdefault(name)
-            continue
-        whole = stacked.get(name)
-        if whole is None:
-            whole = stacked[name] = torch.zeros_like(like[name])
-        whole[index].copy_(gradient)
 
 
 def _gradients(loss: Tensor, leaves: Tensors) -> dict[str, Tensor | None]:

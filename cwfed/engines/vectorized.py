@@ -193,6 +193,8 @@ class VectorizedEngine(Engine):
         log.warning("training steps are not captured, which makes them slower: %s", reason)
         self.capture = None
         self._runners.clear()
+        # A step that failed half-way leaves copies of weights there.
+        torch.clear_autocast_cache()
 
     def _runner(self, phase: TrainingPhase, objective: Objective, batch_size: int) -> Runner:
         data = self.workload.data
