@@ -1,5 +1,6 @@
 """Steps that are captured once and replayed: on a GPU, as CUDA graphs."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -101,4 +102,7 @@ class Replay:
     def _warm_up(self, step: Callable[[], None]) -> None:
         # The plan may have a single step.
         self.program.stack.step.zero_()
-        self.capture.warm_up(step)
+        with warnings.catch_warnings():
+            # What is warned of is what a warm-up does.
+            warnings.filterwarnings("ignore", message=".*capturable=True")
+            self.capture.warm_up(step)

@@ -53,13 +53,16 @@ def case(
     precision="64-true",
     partition=RAGGED,
     samples=40,
+    channels=1,
     **changes,
 ):
     """Return a workload, a phase with its objective, banks and a way to make engines."""
     optimizer = optimizer or partial(torch.optim.SGD, lr=0.05)
     prepared = small_experiment(
         partition=partition,
-        data=SyntheticImages(num_classes=4, samples_per_class=samples, image_size=8),
+        data=SyntheticImages(
+            num_classes=4, samples_per_class=samples, image_size=8, channels=channels
+        ),
         client=LocalTraining(batch_size=8, local_epochs=epochs, optimizer=optimizer),
         objectives=objectives,
         model=net,

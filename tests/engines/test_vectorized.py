@@ -1,5 +1,6 @@
 """The stacked engine against the sequential one."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,6 +10,8 @@ from helpers import TinyNet
 from torch import nn
 
 from cwfed.clients import TrainingPhase
+from cwfed.engines.sequential import SequentialEngine
+from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.objectives import WDR, EncoderUniformity, Proximal
 
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
@@ -149,3 +152,35 @@ def test_bf16_is_that_of_lightning(kernel):
     assert ours.models["conv.weight"].dtype == torch.float32
     ours = c.stacked().evaluate(range(8), theirs.models, "test")
     assert torch.equal(ours, c.sequential.evaluate(range(8), theirs.models, "test"))
+
+
+def test_channels_last_is_followed_client_by_client():
+    c = case(OPTIMIZERS["momentum"], net=Unusual, channels=3)
+    workload = replace(c.workload, memory_format="channels_last")
+    reference = SequentialEngine(workload, "cpu", "64-true")
+    engine = VectorizedEngine(workload, "cpu", "64-true", kernel="streams")
+    seen = []
+    hook = workload.model.conv.register_forward_pre_hook(
+        lambda module, inputs: seen.append((module.weight, inputs[0]))
+    )
+    ours = c.fit(engine, [0, 2])
+    hook.remove()
+    for tensors in seen:
+        assert all(t.is_contiguous(memory_format=torch.channels_last) for t in tensors)
+        assert not any(t.is_contiguous() for t in tensors)
+    assert_close(ours, c.fit(reference, [0, 2]))
+    assert all(value.is_contiguous() for value in ours.models.values())
+    scores = engine.evaluate([0, 2], c.start, "test")
+    torch.testing.assert_close(scores, reference.evaluate([0, 2], c.start, "test"))
+
+
+def test_ctrl_c_reaches_the_loop():
+    c = case()
+    engine = c.stacked()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    engine.load = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        c.fit(engine)
