@@ -283,8 +283,8 @@ class PreparedRun:
     def workload(self) -> Workload:
         """Return what local training is, with a copy of the model to work on."""
         contexts = [
-            ClientContext(client, p_K, self.contract.head_weight)
-            for client, p_K in enumerate(label_distribution(self.label_counts_MK()))
+            ClientContext(p_K, self.contract.head_weight)
+            for p_K in label_distribution(self.label_counts_MK())
         ]
         return Workload(
             deepcopy(self.model),

@@ -5,7 +5,7 @@ Legend: M clients, K classes.
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import replace
 from math import isfinite, isnan, nan
@@ -118,21 +118,22 @@ class FederatedLoop:
 
     def run(self, state: FederatedState) -> FederatedState:
         """Run the rounds that are left after the given state; return the last state."""
-        for callback in self.callbacks:
-            callback.on_start(self, state)
-        if state.round == 0:
-            state = self.score_initialisation(state)
-        for round_ in range(state.round + 1, self.rounds + 1):
-            participants = self.sampler.sample(round_)
-            traffic = self.traffic(state, participants)
-            state, starts = self.select(state, participants)
-            state, losses = self.fit(round_, state, starts, participants)
-            state = self.score_post_local(round_, state, participants)
-            state = self.aggregate(round_, state, starts, participants)
-            self.report(state, participants, losses, traffic)
-        for callback in self.callbacks:
-            callback.on_end(state)
-        return state
+        with closing(self.engine):
+            for callback in self.callbacks:
+                callback.on_start(self, state)
+            if state.round == 0:
+                state = self.score_initialisation(state)
+            for round_ in range(state.round + 1, self.rounds + 1):
+                participants = self.sampler.sample(round_)
+                traffic = self.traffic(state, participants)
+                state, starts = self.select(state, participants)
+                state, losses = self.fit(round_, state, starts, participants)
+                state = self.score_post_local(round_, state, participants)
+                state = self.aggregate(round_, state, starts, participants)
+                self.report(state, participants, losses, traffic)
+            for callback in self.callbacks:
+                callback.on_end(state)
+            return state
 
     def initial_state(self, initialisation: Bank) -> FederatedState:
         """Return the state before the first round from a bank of equal rows."""

@@ -36,13 +36,11 @@ class ClientContext:
     """What a term may know of the client it trains.
 
     Attributes:
-        client: The client's id.
         p_K: Class distribution of its labels, ``[K]``.
         head_weight: Name of the output layer's weight among the parameters.
         anchor: What proximal terms pull towards, by parameter name.
     """
 
-    client: int
     p_K: Tensor
     head_weight: str
     anchor: Mapping[str, Tensor] = field(default_factory=dict)

@@ -27,7 +27,7 @@ def make(terms, trainable=None):
         lambda params: torch.optim.SGD(params, lr=0.1),
         4,
     )
-    context = ClientContext(0, torch.full((4,), 0.25, dtype=torch.float64), "out.weight")
+    context = ClientContext(torch.full((4,), 0.25, dtype=torch.float64), "out.weight")
     module.bind(context, Objective(terms), trainable or module.contract.parameters)
     return module
 

@@ -27,7 +27,7 @@ def inputs(batch=3, classes=4, features=5, seed=0):
     targets = torch.randint(0, classes, (batch,), generator=g)
     p = torch.tensor([0.5, 0.2, 0.3, 0.0], dtype=torch.float64)
     anchor = {"head.weight": torch.zeros(classes, features, dtype=torch.float64)}
-    return weight, feats, targets, ClientContext(0, p, "head.weight", anchor)
+    return weight, feats, targets, ClientContext(p, "head.weight", anchor)
 
 
 @pytest.mark.parametrize("term", TERMS)

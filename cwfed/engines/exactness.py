@@ -1,0 +1,131 @@
+"""Whether stacked clients train as each one would alone: measured, not looked up.
+
+Legend: B samples of a batch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cwfed.clients.phase import TrainingPhase
+from cwfed.data.plans import normalise
+from cwfed.engines.base import Kernel, Precision, Workload
+from cwfed.engines.kernels import ByClient, LocalLoss, Stacked
+from cwfed.engines.sequential import model_state, seeded
+from cwfed.engines.stack import Rows, Stack
+from cwfed.engines.stacked_optimizer import reason_against_stacking
+from cwfed.functional.stacking import replicate
+from cwfed.objectives.base import Objective
+
+# Of the largest entry. Rounding is far below, another computation far above.
+_TOLERANCE = 1e-3
+
+Phases = Sequence[tuple[TrainingPhase, Objective]]
+
+
+def reason_against(
+    workload: Workload,
+    phases: Phases,
+    precision: Precision,
+    kernel: Kernel = "grouped",
+    device: torch.device | None = None,
+) -> str | None:
+    """Return why the vectorized engine would not give the numbers of the sequential one.
+
+    Some steps of the optimiser, and the gradients of two clients of the run for each phase, are
+    compared with what each client gets alone.
+
+    Args:
+        workload: What local training is.
+        phases: Phases of local training with their objectives.
+        precision: Lightning's precision.
+        kernel: How the gradients of stacked clients are computed.
+        device: Where to try; the CPU by default.
+
+    Returns:
+        The reason as half a sentence, or None: the engine can be used.
+    """
+    device = device or torch.device("cpu")
+    if precision == "16-mixed":
+        return "16-mixed scales each client's loss by what that client has seen"
+    if device.type == "mps":
+        return "stacked losses are added up in float64, which mps does not have"
+    reason = reason_against_stacking(workload.optimizer)
+    batch = _batch(workload, device)
+    if reason or batch is None:
+        return reason
+    reasons = (_reason_against(workload, *phase, kernel, device, batch) for phase in phases)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _reason_against(
+    workload: Workload,
+    phase: TrainingPhase,
+    objective: Objective,
+    kernel: Kernel,
+    device: torch.device,
+    batch: tuple[Tensor, Tensor],
+) -> str | None:
+    loss = LocalLoss(workload.model, workload.contract, objective)
+    alone = _two_clients(workload, phase.names(workload.contract), device)
+    with seeded(0):
+        before = _generators(device)
+        expected = ByClient(0)(loss, alone, *batch)
+        if not all(map(torch.equal, before, _generators(device))):
+            return "the model or a term of its objective draws random numbers in training"
+    if kernel == "streams":
+        return None
+    together = _two_clients(workload, phase.names(workload.contract), device)
+    try:
+        found = Stacked(unfold=kernel == "unfold")(loss, together, *batch)
+    except Exception as error:  # models fail under vmap in many ways
+        reason = str(error).strip().split("\n")[0]
+        return f"the model or a term of its objective cannot be stacked ({reason})"
+    same = _same([*expected[1].values(), expected[0]], [*found[1].values(), found[0]])
+    if same and _same(list(alone.buffers.values()), list(together.buffers.values())):
+        return None
+    return "the model or a term of its objective gives other numbers when it is stacked"
+
+
+def _batch(workload: Workload, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """Return images ``[2, B, C, H, W]`` and labels ``[2, B]`` of the largest client."""
+    data = workload.data
+    index = max((data.indices(i, "train") for i in range(data.num_clients)), key=len)
+    size = min(len(index), data.batch_size)
+    if not size:
+        return None
+    pair = torch.stack([index[:size], index[-size:]])
+    images = normalise(data.images.images_NCHW[pair], data.dtype)
+    return images.to(device), data.images.labels_N[pair].to(device)
+
+
+def _two_clients(workload: Workload, trainable: Sequence[str], device: torch.device) -> Rows:
+    """Return the model twice, the second time with larger weights."""
+    state = model_state(workload.model)
+    named = [name for name, _ in workload.model.named_parameters()]
+    p_MK = torch.stack([context.p_K for context in workload.contexts])
+    stack = Stack(state, named, workload.contract, p_MK.shape[1], 2, device)
+    bank = replicate(state, len(p_MK))
+    stack.load([0, len(p_MK) - 1], bank, bank, p_MK)
+    for name in workload.contract.parameters:
+        stack.values[name][1] *= 1.25
+    return stack.rows({name: stack.values[name].requires_grad_() for name in trainable})
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return states if device.type == "cpu" else [*states, torch.cuda.get_rng_state(device)]
+
+
+def _same(expected: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> bool:
+    for a, b in zip(expected, found, strict=True):
+        if a is None or b is None:
+            if a is not b:
+                return False
+            continue
+        a, b = a.to(torch.float64), b.to(torch.float64)
+        largest = a.abs().nan_to_num(0).max().item()
+        if not torch.allclose(b, a, rtol=0, atol=_TOLERANCE * largest + 1e-6, equal_nan=True):
+            return False
+    return True

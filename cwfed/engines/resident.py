@@ -1,0 +1,52 @@
+"""The data set on the device, and rows of banks on their way there.
+
+Legend: N samples of the data set, w clients side by side, B samples of a batch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cwfed.data.federated import FederatedData
+
+
+class ResidentData:
+    """The whole data set as uint8 on the device, moved once.
+
+    Args:
+        data: The clients' data.
+        device: Where to.
+    """
+
+    def __init__(self, data: FederatedData, device: torch.device) -> None:
+        self.images_NCHW = data.images.images_NCHW.to(device)
+        self.labels_N = data.images.labels_N.to(device)
+        self.dtype = data.dtype
+        # A GPU divides by a Python number with a reciprocal, which costs the last bit.
+        self.most = torch.tensor(255, dtype=data.dtype, device=device)
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Return images and labels by index, to the bits of `cwfed.data.plans.normalise`.
+
+        Args:
+            index: int64 ``[...]`` on the device.
+
+        Returns:
+            Images ``[..., C, H, W]`` and labels ``[...]``.
+        """
+        pixels = self.images_NCHW[index].to(self.dtype)
+        return pixels.div_(self.most).sub_(0.5).div_(0.5), self.labels_N[index]
+
+
+def shares_rows(bank_value: Tensor) -> bool:
+    """Return whether all rows of a bank's tensor are the same memory."""
+    return bank_value.stride(0) == 0
+
+
+def rows_on(bank_value: Tensor, clients: Sequence[int], device: torch.device) -> Tensor:
+    """Return clients' rows ``[m, ...]`` on a device; rows that share memory travel once."""
+    if shares_rows(bank_value):
+        return bank_value[0].to(device).expand(len(clients), *bank_value.shape[1:])
+    index = torch.as_tensor(clients, dtype=torch.int64)
+    return bank_value.index_select(0, index).to(device)
