@@ -154,7 +154,7 @@ class _Servant:
 
     def __init__(self, workload: Workload, precision: Precision, threads: int) -> None:
         torch.set_num_threads(threads)
-        self.engine = SequentialEngine(workload, "cpu", precision, WholeTrainingClient)
+        self.engine = SequentialEngine(workload, "cpu", precision, client=WholeTrainingClient)
         self.num_clients = workload.data.num_clients
 
     def fit(

@@ -15,7 +15,15 @@ from cwfed.clients.module import ClientModule
 from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import Part
 from cwfed.data.plans import PlanLoader
-from cwfed.engines.base import MEMORY_FORMATS, Engine, Fitted, Precision, Workload
+from cwfed.engines import precision as precisions
+from cwfed.engines.base import (
+    MEMORY_FORMATS,
+    Engine,
+    Fitted,
+    MatmulPrecision,
+    Precision,
+    Workload,
+)
 from cwfed.functional.seeding import derive_seed
 from cwfed.functional.stacking import Bank, row
 from cwfed.models.contract import evaluating
@@ -32,6 +40,7 @@ class SequentialEngine(Engine):
         workload: What local training is.
         accelerator: Lightning's accelerator, such as ``cpu``, ``cuda``, ``mps`` or ``auto``.
         precision: Lightning's precision. The banks of models stay in full precision.
+        matmul_precision: Precision of float32 products on a GPU.
         client: The module that trains: one call a step, or one for all of a client's steps.
 
     Raises:
@@ -43,10 +52,12 @@ class SequentialEngine(Engine):
         workload: Workload,
         accelerator: str = "auto",
         precision: Precision = "32-true",
+        matmul_precision: MatmulPrecision = "highest",
         client: type[ClientModule] = ClientModule,
     ) -> None:
         self.workload = workload
         self.trainer = make_trainer(accelerator, precision)
+        self.matmul_precision: MatmulPrecision = matmul_precision
         self.scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         self._fresh_scaler = self.scaler.state_dict() if self.scaler else {}
         self.module = client(
@@ -129,7 +140,7 @@ class SequentialEngine(Engine):
     @contextmanager
     def _lightning(self, seed: int) -> Iterator[None]:
         """Run Lightning quietly, with seeded randomness, and let Ctrl-C through."""
-        with _quiet(), seeded(seed):
+        with _quiet(), seeded(seed), precisions.matmul_precision(self.matmul_precision):
             try:
                 yield
             except SystemExit:

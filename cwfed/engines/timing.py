@@ -1,14 +1,14 @@
 """How long stacked training steps take, kernel by kernel."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import get_args
 
 import torch
 
 from cwfed.clients.phase import TrainingPhase
-from cwfed.engines.base import Kernel, MatmulPrecision, Precision, Workload
+from cwfed.engines.base import Kernel, MatmulPrecision, MemoryFormat, Precision, Workload
 from cwfed.engines.cohort import Chunk, make_chunks
 from cwfed.engines.exactness import Phases, reason_against
 from cwfed.engines.sequential import model_state
@@ -17,6 +17,15 @@ from cwfed.functional.stacking import replicate
 from cwfed.objectives.base import Objective
 
 log = logging.getLogger("cwfed")
+
+Variant = tuple[Kernel, MemoryFormat]
+VARIANTS: tuple[Variant, ...] = (
+    ("grouped", "contiguous"),
+    ("unfold", "contiguous"),
+    ("streams", "contiguous"),
+    ("streams", "channels_last"),
+)
+"""Kernels in the layouts that make a difference to them."""
 
 
 def step_seconds(
@@ -59,31 +68,33 @@ def choose_kernel(
     precision: Precision = "32-true",
     matmul_precision: MatmulPrecision = "highest",
     chunk: int | None = None,
-) -> tuple[Kernel, dict[Kernel, float]]:
-    """Return the kernel with the shortest steps, and the seconds of a step of each phase by kernel.
+    variants: Sequence[Variant] = VARIANTS,
+) -> tuple[Variant, dict[Variant, float]]:
+    """Return the variant with the shortest steps, and what each variant's steps take.
 
-    Arguments as for `VectorizedEngine` and `reason_against`.
+    Arguments as for `VectorizedEngine` and `reason_against`; `variants` are what is tried.
 
     Raises:
         ValueError: None can be used.
     """
-    seconds: dict[Kernel, float] = {}
-    reasons: dict[Kernel, str] = {}
-    for kernel in get_args(Kernel):
-        engine = VectorizedEngine(workload, accelerator, precision, matmul_precision, kernel, chunk)
-        reason = reason_against(workload, phases, precision, kernel, engine.device)
+    seconds: dict[Variant, float] = {}
+    reasons: list[str] = []
+    for kernel, memory_format in variants:
+        work = replace(workload, memory_format=memory_format)
+        engine = VectorizedEngine(work, accelerator, precision, matmul_precision, kernel, chunk)
+        reason = reason_against(work, phases, precision, kernel, engine.device)
         try:
             if reason:
                 raise ValueError(reason)
-            seconds[kernel] = sum(step_seconds(engine, *phase) for phase in phases)
+            seconds[kernel, memory_format] = sum(step_seconds(engine, *phase) for phase in phases)
         except Exception as error:  # whatever a kernel lacks on a device, another may have
-            reasons[kernel] = str(error)
-            log.info("kernel %s is left out: %s", kernel, error)
+            reasons.append(f"{kernel}, {memory_format}: {error}")
+            log.info("left out: %s", reasons[-1])
         finally:
             engine.close()
     if not seconds:
-        raise ValueError(f"trainer.kernel: expected one that can be used, got {reasons}")
-    return min(seconds, key=lambda kernel: seconds[kernel]), seconds
+        raise ValueError(f"trainer.kernel: none can be used: {'; '.join(reasons)}")
+    return min(seconds, key=lambda variant: seconds[variant]), seconds
 
 
 def _seconds(run: Callable[[], None], device: torch.device) -> float:

@@ -9,16 +9,22 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from cwfed.clients.phase import TrainingPhase
-from cwfed.engines.base import MEMORY_FORMATS, Engine, EngineName, MemoryFormat, Workload
+from cwfed.engines.base import (
+    MEMORY_FORMATS,
+    Engine,
+    EngineName,
+    Kernel,
+    MemoryFormat,
+    Workload,
+)
+from cwfed.engines.exactness import Phases, reason_against
 from cwfed.engines.parallel import ParallelEngine
 from cwfed.engines.sequential import SequentialEngine, resolve_accelerator, seeded
+from cwfed.engines.timing import VARIANTS, Variant, choose_kernel
+from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import start_method
 from cwfed.federated.options import TrainerOptions
 from cwfed.functional.seeding import derive_seed
-from cwfed.objectives.base import Objective
-
-Phases = Sequence[tuple[TrainingPhase, Objective]]
 
 _CPU_EVALUATION_BATCH = 100  # activations of the CNN stay in a core's cache
 _GPU_EVALUATION_BATCH = 1000
@@ -52,8 +58,10 @@ def settle(
     Raises:
         ValueError: The engine that was asked for cannot train this exactly.
     """
-    engine, reason = _engine(options, workload, participants)
+    engine, reason = _engine(options, workload, phases, participants)
     options = replace(options, engine=engine)
+    if engine == "vectorized":
+        return _settle_vectorized(options, workload, phases, participants), reason
     if engine == "parallel":
         options = replace(options, workers=options.workers or _workers(options, participants))
     if options.memory_format == "auto":
@@ -67,7 +75,11 @@ def make_engine(options: TrainerOptions, workload: Workload) -> Engine:
     workload = replace(workload, memory_format=options.memory_format)
     if options.engine == "parallel":
         return ParallelEngine(workload, options.precision, options.workers or 1, options.threads)
-    return SequentialEngine(workload, options.accelerator, options.precision)
+    if options.engine == "vectorized":
+        return _vectorized(options, workload)
+    return SequentialEngine(
+        workload, options.accelerator, options.precision, options.matmul_precision
+    )
 
 
 def describe_engine(options: TrainerOptions) -> str:
@@ -89,14 +101,15 @@ def cores() -> int:
 
 
 def _engine(
-    options: TrainerOptions, workload: Workload, participants: int
+    options: TrainerOptions, workload: Workload, phases: Phases, participants: int
 ) -> tuple[EngineName, str]:
     if options.engine != "auto":
         if options.engine == "parallel":
             _refuse_parallel(options, workload)
         return options.engine, "as configured"
     if options.accelerator != "cpu":
-        return "sequential", "one device"
+        reason = _cannot_stack(options, workload, phases, "streams")
+        return ("sequential", reason) if reason else ("vectorized", "all clients on one GPU")
     workers = options.workers or _workers(options, participants)
     if workers < 2:
         return "sequential", f"no GPU, {cores()} cores, {participants} clients a round"
@@ -104,6 +117,77 @@ def _engine(
     if obstacle:
         return "sequential", obstacle
     return "parallel", f"no GPU, {cores()} cores"
+
+
+def _settle_vectorized(
+    options: TrainerOptions, workload: Workload, phases: Phases, participants: int
+) -> TrainerOptions:
+    """Decide on kernel, memory format and chunk; a GPU is timed, a CPU goes by rule."""
+    variants = [
+        (kernel, memory_format)
+        for kernel, memory_format in VARIANTS
+        if options.kernel in ("auto", kernel) and options.memory_format in ("auto", memory_format)
+    ]
+    if options.kernel != "auto" and options.memory_format != "auto":
+        variants = [(options.kernel, options.memory_format)]
+    variants = _usable(options, workload, phases, variants)
+    kernel, memory_format = variants[0]
+    if options.accelerator == "cuda" and len(variants) > 1:
+        (kernel, memory_format), _ = choose_kernel(
+            workload,
+            phases,
+            options.accelerator,
+            options.precision,
+            options.matmul_precision,
+            options.chunk,
+            variants,
+        )
+    options = replace(options, kernel=kernel, memory_format=memory_format)
+    engine = _vectorized(options, replace(workload, memory_format=memory_format))
+    chunk = min(engine.find_chunk(*phases[0]), participants)
+    engine.close()
+    return replace(options, chunk=chunk)
+
+
+def _usable(
+    options: TrainerOptions, workload: Workload, phases: Phases, variants: Sequence[Variant]
+) -> list[Variant]:
+    """Return the variants that train exactly.
+
+    Raises:
+        ValueError: There is none.
+    """
+    reasons = {
+        kernel: _cannot_stack(options, workload, phases, kernel) for kernel in dict(variants)
+    }
+    usable = [variant for variant in variants if not reasons[variant[0]]]
+    if not usable:
+        raise ValueError(
+            f"trainer.engine: vectorized cannot be used: {next(iter(reasons.values()))}"
+        )
+    return usable
+
+
+def _cannot_stack(
+    options: TrainerOptions, workload: Workload, phases: Phases, kernel: Kernel
+) -> str | None:
+    """Return why stacked clients would not train as each one alone, or None."""
+    work = replace(workload, model=deepcopy(workload.model))
+    return reason_against(
+        work, phases, options.precision, kernel, torch.device(options.accelerator)
+    )
+
+
+def _vectorized(options: TrainerOptions, workload: Workload) -> VectorizedEngine:
+    assert options.kernel != "auto"
+    return VectorizedEngine(
+        workload,
+        options.accelerator,
+        options.precision,
+        options.matmul_precision,
+        options.kernel,
+        options.chunk,
+    )
 
 
 def _workers(options: TrainerOptions, participants: int) -> int:

@@ -75,7 +75,7 @@ def test_training_in_one_call_gives_the_bits_of_training_by_steps(precision):
     changes = {"trainer": trainer, "rounds": 2}
     steps = run_with(lambda work: SequentialEngine(work, "cpu", precision), **changes)
     whole = run_with(
-        lambda work: SequentialEngine(work, "cpu", precision, WholeTrainingClient), **changes
+        lambda work: SequentialEngine(work, "cpu", precision, client=WholeTrainingClient), **changes
     )
     assert_same(dict(steps.states[-1].uploads), dict(whole.states[-1].uploads))
     assert [r.train_loss for r in steps.records] == [r.train_loss for r in whole.records]

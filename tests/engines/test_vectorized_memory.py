@@ -9,7 +9,7 @@ from test_exactness import Branching
 
 from cwfed.engines import memory
 from cwfed.engines.memory import bytes_each, find_chunk, free_memory
-from cwfed.engines.timing import choose_kernel, step_seconds
+from cwfed.engines.timing import VARIANTS, choose_kernel, step_seconds
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
 
@@ -106,20 +106,21 @@ def test_seconds_of_a_step(kernel):
 
 def test_the_fastest_kernel_is_chosen_and_those_that_fail_are_left_out(monkeypatch):
     c = case()
-    times = {"grouped": 3.0, "unfold": 1.0, "streams": 2.0}
-    fake = lambda engine, phase, objective: times[engine.kernel]  # noqa: E731
+    times = dict(zip(VARIANTS, (3.0, 1.0, 2.0, 1.5), strict=True))
+    fake = lambda engine, *_: times[engine.kernel, engine.workload.memory_format]  # noqa: E731
     monkeypatch.setattr("cwfed.engines.timing.step_seconds", fake)
     choose = partial(choose_kernel, accelerator="cpu", precision="64-true", chunk=8)
-    assert choose(c.workload, c.phases) == ("unfold", times)
-    assert choose(c.workload, c.phases * 2)[1]["grouped"] == 6.0
+    assert choose(c.workload, c.phases) == (("unfold", "contiguous"), times)
+    assert choose(c.workload, c.phases * 2)[1]["grouped", "contiguous"] == 6.0
     odd = case(net=Branching)
-    assert choose(odd.workload, odd.phases) == ("streams", {"streams": 2.0})
-    with pytest.raises(ValueError, match=r"trainer.kernel: expected one that can be used, got"):
+    assert choose(odd.workload, odd.phases)[0] == ("streams", "channels_last")
+    assert {kernel for kernel, _ in choose(odd.workload, odd.phases)[1]} == {"streams"}
+    with pytest.raises(ValueError, match=r"trainer.kernel: none can be used: grouped, contiguous"):
         choose_kernel(c.workload, c.phases, "cpu", "16-mixed")
 
 
 def test_kernels_are_timed():
     c = case()
-    kernel, seconds = choose_kernel(c.workload, c.phases, "cpu", "64-true", chunk=8)
-    assert seconds.keys() == set(KERNELS)
-    assert kernel == min(seconds, key=seconds.get)
+    variant, seconds = choose_kernel(c.workload, c.phases, "cpu", "64-true", chunk=8)
+    assert seconds.keys() == set(VARIANTS)
+    assert variant == min(seconds, key=seconds.get)

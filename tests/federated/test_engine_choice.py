@@ -14,6 +14,8 @@ from cwfed.cli import main
 from cwfed.engines import workers
 from cwfed.engines.parallel import ParallelEngine
 from cwfed.engines.sequential import SequentialEngine
+from cwfed.engines.timing import VARIANTS
+from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.federated import TrainerOptions, engines
 from cwfed.federated.engines import describe_engine, make_engine, settle
 from cwfed.federated.folder import config_hash
@@ -102,6 +104,75 @@ def test_memory_format_goes_by_rule(model, precision, expected):
     data.image_size = 16
     options = replace(AUTO, precision=precision)
     assert settled(options, model=partial(model), data=data).memory_format == expected
+
+
+def test_vectorized_settles_kernel_and_chunk():
+    run = small_experiment(trainer=replace(AUTO, engine="vectorized"), dropout=0.0).prepare()
+    assert isinstance(make_engine(run.trainer, run.workload()), VectorizedEngine)
+    chosen = run.trainer
+    assert (chosen.kernel, chosen.memory_format, chosen.chunk) == ("grouped", "contiguous", 5)
+    assert "5 clients at once, convolutions grouped" in describe_engine(chosen)
+    given = {"kernel": "streams", "memory_format": "channels_last", "chunk": 2}
+    asked = replace(AUTO, engine="vectorized", **given)
+    chosen = settled(asked, dropout=0.0, participation=0.6)
+    assert {name: getattr(chosen, name) for name in given} == given
+
+
+def test_vectorized_is_refused_where_it_is_not_exact():
+    with pytest.raises(ValueError, match="vectorized cannot be used: .*random numbers"):
+        settled(replace(AUTO, engine="vectorized"), dropout=0.5)
+
+
+class FakeGpu:
+    """Stands in for what a run asks a GPU."""
+
+    def __init__(self, monkeypatch, obstacle=None):
+        self.timed = []
+        monkeypatch.setattr(engines, "_cannot_stack", lambda *_: obstacle)
+        monkeypatch.setattr(engines, "choose_kernel", self.choose)
+        monkeypatch.setattr(engines, "_vectorized", lambda *_: self)
+
+    def choose(self, workload, phases, *options):
+        self.timed.append(options[-1])
+        return options[-1][-1], {}
+
+    def find_chunk(self, phase, objective):
+        return 100
+
+    def close(self):
+        pass
+
+
+def settle_on_gpu(**options):
+    run = small_experiment(trainer=AUTO, dropout=0.0).prepare()
+    gpu = replace(AUTO, accelerator="cuda", eval_batch_size=1000, **options)
+    return settle(gpu, run.workload(), run.experiment.phases(), 4)
+
+
+def test_a_gpu_takes_all_clients_at_once_and_is_timed_once(monkeypatch):
+    gpu = FakeGpu(monkeypatch)
+    chosen, reason = settle_on_gpu()
+    assert (chosen.engine, reason) == ("vectorized", "all clients on one GPU")
+    assert (chosen.kernel, chosen.memory_format) == VARIANTS[-1] == gpu.timed[0][-1]
+    assert chosen.chunk == 4
+    again, _ = settle(chosen, *run_parts(), 4)
+    assert again == chosen
+    assert len(gpu.timed) == 1, "nothing is timed where a choice is recorded"
+    settle_on_gpu(kernel="unfold")
+    assert len(gpu.timed) == 1, "there is nothing to choose from"
+
+
+def run_parts():
+    run = small_experiment(trainer=AUTO, dropout=0.0).prepare()
+    return run.workload(), run.experiment.phases()
+
+
+def test_a_gpu_trains_one_by_one_what_cannot_be_stacked(monkeypatch):
+    FakeGpu(monkeypatch, "the model draws random numbers in training")
+    chosen, reason = settle_on_gpu()
+    assert chosen.engine == "sequential"
+    assert "random numbers" in reason
+    assert chosen.memory_format == "contiguous"
 
 
 def test_what_is_settled_stays(four_cores, monkeypatch):
