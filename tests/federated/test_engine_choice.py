@@ -119,7 +119,7 @@ def test_vectorized_settles_kernel_and_chunk():
 
 
 def test_vectorized_is_refused_where_it_is_not_exact():
-    with pytest.raises(ValueError, match="vectorized cannot be used: .*random numbers"):
+    with pytest.raises(ValueError, match=r"vectorized cannot be used: .*random numbers"):
         settled(replace(AUTO, engine="vectorized"), dropout=0.5)
 
 
