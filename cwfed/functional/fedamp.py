@@ -97,12 +97,13 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
     flat_M = theta_M.reshape(len(theta_M), -1)
     dtype = torch.promote_types(theta_M.dtype, torch.float32)
     pull_MM = (attention_MM - attention_MM.sum(1).diag()).to(theta_M.device, dtype)
+    # Nobody attends to a model that is not a number, but 0 times infinity would.
+    alone = (~(attention_MM + attention_MM.T).any(1)).nonzero()[:, 0].to(theta_M.device)
     mixed_M = empty_rows(len(flat_M), flat_M)
     with exact_products():
         for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
             block = flat_M[:, columns].to(dtype)
-            # Nobody attends to a model that is not a number, but 0 times infinity would.
-            peers = _less_mean(block).nan_to_num(0.0, 0.0, 0.0)
+            peers = _less_mean(block).index_fill_(0, alone, 0.0)
             mixed_M[:, columns] = torch.addmm(block, pull_MM, peers)
     return mixed_M.reshape(theta_M.shape)
 

@@ -11,7 +11,7 @@ from rounds import assert_models_equal
 
 from cwfed.aggregators import FedFomo, Local, ServerContext
 from cwfed.aggregators.base import ServerRound
-from cwfed.aggregators.fedfomo import OLD, UPLOADED, P
+from cwfed.aggregators.fedfomo import OLD, UPLOADED, P, mix_finite
 from cwfed.federated import Algorithm, LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.sampler import UniformSampler
@@ -290,3 +290,13 @@ def test_bad_num_models_is_refused(value):
 def test_bad_holdout_fraction_is_refused(value):
     with pytest.raises(ValueError, match="holdout_fraction: expected a number between 0 and 1"):
         FedFomo(holdout_fraction=value)
+
+
+def test_clients_that_keep_their_own_broken_model_do_not_touch_the_uploads():
+    uploads = torch.randn(3, 2)
+    uploads[1] = torch.nan
+    version = uploads._version
+    mixed = mix_finite(torch.eye(3, dtype=torch.float64), uploads)
+    assert mixed[1].isnan().all()
+    assert torch.equal(mixed[[0, 2]], uploads[[0, 2]])
+    assert uploads._version == version
