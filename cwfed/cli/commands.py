@@ -22,7 +22,7 @@ from cwfed.cli.parser import (
     plain,
 )
 from cwfed.federated.engines import describe_engine
-from cwfed.federated.experiment import Experiment, PreparedRun
+from cwfed.federated.experiment import Experiment
 from cwfed.federated.folder import (
     CONFIG,
     FolderWriter,
@@ -32,6 +32,7 @@ from cwfed.federated.folder import (
 )
 from cwfed.federated.loggers import RoundLogger, make_loggers
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.state import FederatedState
 from cwfed.report.partition import partition_table, plot_partition
@@ -106,10 +107,13 @@ def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool)
         loop, run, folder = _prepare(parser, config, path, progress)
         state = folder.restore(run) if resume else folder.create(run)
     _announce(run, path, state)
+    # Handed over, not kept: it would hold gigabytes for the whole run.
+    states = [state or loop.initial_state(run.initialisation())]
+    del state
     termination = Termination()
     try:
         with termination.watch():
-            loop.run(state or loop.initial_state(run.initialisation()))
+            loop.run(states.pop())
     except KeyboardInterrupt:
         progress.close()
         log.warning("interrupted; continue with: cwfed fit --resume %s", path)

@@ -1,7 +1,7 @@
 """The federated loop and what surrounds it."""
 
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.experiment import Experiment, PreparedRun
+from cwfed.federated.experiment import Experiment
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import (
     Algorithm,
@@ -10,6 +10,7 @@ from cwfed.federated.options import (
     ReleasedCode,
     TrainerOptions,
 )
+from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 
 __all__ = [

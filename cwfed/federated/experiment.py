@@ -3,29 +3,25 @@
 Legend: M clients, K classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy, deepcopy
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cwfed.aggregators.base import ServerContext
 from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase
-from cwfed.data.federated import FederatedData, Part
+from cwfed.data.federated import FederatedData
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import Manifest, make_manifest
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources.base import Source
-from cwfed.engines.base import Workload
-from cwfed.engines.sequential import model_state, seeded
-from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.engines import make_engine, settle, settle_device
-from cwfed.federated.loop import FederatedLoop
+from cwfed.engines.sequential import seeded
+from cwfed.federated.engines import settle_device
 from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,
@@ -34,11 +30,10 @@ from cwfed.federated.options import (
     TrainerOptions,
     check_at_least,
 )
+from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.contract import ModelContract
-from cwfed.functional.distribution import label_distribution
 from cwfed.functional.seeding import derive_seed
-from cwfed.functional.stacking import Bank, replicate
 from cwfed.models.contract import (
     ModelFactory,
     build_model,
@@ -46,7 +41,7 @@ from cwfed.models.contract import (
     check_training,
     describe_model,
 )
-from cwfed.objectives import WDR, ClientContext, CrossEntropy, Objective, ObjectiveTerm
+from cwfed.objectives import WDR, CrossEntropy, Objective, ObjectiveTerm
 
 
 @dataclass
@@ -140,7 +135,7 @@ class Experiment:
             )
         return images, manifest
 
-    def prepare(self, data_dir: Path | None = None) -> "PreparedRun":
+    def prepare(self, data_dir: Path | None = None) -> PreparedRun:
         """Load, divide, build the model and check that everything fits together.
 
         Raises:
@@ -239,96 +234,3 @@ def blaming(field_name: str) -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise ValueError(f"{field_name}: {error}") from error
-
-
-@dataclass
-class PreparedRun:
-    """An experiment with its data and model at hand, ready to run.
-
-    Attributes:
-        experiment: What was asked for.
-        data: The clients' data.
-        model: The network in its initial state.
-        contract: Its names.
-        trainer: Where and how the numbers are computed, nothing left open.
-        reason: Why this engine.
-    """
-
-    experiment: Experiment
-    data: FederatedData
-    model: nn.Module
-    contract: ModelContract
-    trainer: TrainerOptions
-    reason: str = ""
-
-    def settled(self) -> "PreparedRun":
-        """Return the run with its engine chosen.
-
-        Raises:
-            ValueError: The engine that was asked for cannot train this exactly.
-        """
-        participants = len(self.sampler().sample(1))
-        trainer, reason = settle(
-            self.trainer, self.workload(), self.experiment.phases(), participants
-        )
-        return replace(self, trainer=trainer, reason=reason)
-
-    def label_counts_MK(self) -> Tensor:
-        """Return the label counts that p_i is made from, int64 ``[M, K]``."""
-        parts: tuple[Part, ...] = ("train", "holdout")
-        if self.experiment.released_code.test_labels_in_p:
-            parts = ("train", "val", "holdout", "test")
-        return self.data.label_counts_MK(*parts)
-
-    def workload(self) -> Workload:
-        """Return what local training is, with a copy of the model to work on."""
-        contexts = [
-            ClientContext(p_K, self.contract.head_weight)
-            for p_K in label_distribution(self.label_counts_MK())
-        ]
-        return Workload(
-            deepcopy(self.model),
-            self.contract,
-            contexts,
-            self.experiment.client.optimizer,
-            self.data,
-        )
-
-    def sampler(self) -> UniformSampler:
-        """Return what draws the participants of a round."""
-        experiment = self.experiment
-        return UniformSampler(self.data.num_clients, experiment.participation, experiment.seed)
-
-    def loop(self, callbacks: Sequence[LoopCallback] = ()) -> FederatedLoop:
-        """Return the federated loop of the experiment."""
-        experiment, data = self.experiment, self.data
-        counts_MK = self.label_counts_MK()
-        return FederatedLoop(
-            make_engine(self.trainer, self.workload()),
-            experiment.algorithm.aggregator,
-            ServerContext(
-                data.label_counts_MK("train").sum(1),
-                counts_MK,
-                self.contract,
-                {n: v.numel() * v.element_size() for n, v in model_state(self.model).items()},
-                self.new_initialisation,
-            ),
-            self.sampler(),
-            label_distribution(counts_MK),
-            experiment.rounds,
-            experiment.phases(),
-            validation=experiment.val_fraction > 0,
-            evaluate_every=experiment.evaluate_every,
-            callbacks=callbacks,
-        )
-
-    def initialisation(self) -> Bank:
-        """Return the common initialisation as a bank of M equal rows."""
-        return replicate(model_state(self.model), self.data.num_clients)
-
-    def new_initialisation(self, index: int) -> dict[str, Tensor]:
-        """Return another random initialisation; see `ServerContext.new_initialisation`."""
-        model, _ = self.experiment.initialise(
-            self.data.images, f"initialisation/{index}", self.data.dtype
-        )
-        return model_state(model)

@@ -19,9 +19,10 @@ import yaml
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
-from cwfed.federated.experiment import PreparedRun
+from cwfed.federated.lock import lock_folder
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions
+from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.results import (
     RoundRecord,
@@ -32,11 +33,6 @@ from cwfed.results import (
     write_clients,
     write_json,
 )
-
-try:
-    import fcntl
-except ImportError:  # no such locks on Windows
-    fcntl = None  # type: ignore[assignment]
 
 CONFIG = "config.yaml"
 PARTITION = "partition.json"
@@ -67,20 +63,6 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_LOCKS: set[int] = set()
-
-
-def _forget_locks() -> None:
-    """Close a forked process's copies of the locks, which would outlive the run."""
-    for descriptor in _LOCKS:
-        os.close(descriptor)
-    _LOCKS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
-
-
 def require_empty(folder: Path) -> None:
     """Raise a ValueError if the folder holds anything or is no folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -106,7 +88,7 @@ class RunFolder:
     def create(self, run: PreparedRun) -> FederatedState | None:
         """Write the configuration and the partition into a new folder; there is no state yet."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.lock()
+        lock_folder(self.path)
         require_empty(self.path)
         # Written first: a folder with a configuration is one that can be resumed.
         write_atomic(
@@ -114,25 +96,6 @@ class RunFolder:
         )
         run.data.manifest.save(self.path / PARTITION)
         return None
-
-    def lock(self) -> None:
-        """Keep other processes from writing into the folder for as long as this one lives.
-
-        Raises:
-            ValueError: Another process is writing.
-        """
-        if fcntl is None:
-            return
-        self._held = os.open(self.path, os.O_RDONLY)
-        _LOCKS.add(self._held)
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._held)
-            _LOCKS.discard(self._held)
-            raise ValueError(
-                f"run_dir: another process is writing the run in {self.path}"
-            ) from None
 
     def identity(self, run: PreparedRun) -> str:
         """Return the hash that a checkpoint must carry to belong to this run."""
@@ -145,7 +108,7 @@ class RunFolder:
         Raises:
             ValueError: The folder's partition or checkpoint is of another run.
         """
-        self.lock()
+        lock_folder(self.path)
         if not (self.path / PARTITION).exists() and not (self.path / ROUNDS).exists():
             run.data.manifest.save(self.path / PARTITION)
         stored = Manifest.load(self.path / PARTITION).hash
