@@ -30,13 +30,17 @@ def find_chunk(make: Callable[[int], Program], most: int, free: int) -> int:
     chunk = max(1, min(most, int(_FRACTION * free / bytes_each(make(1)))))
     while True:
         try:
-            program = make(chunk)
-            program.stepper(program.optimizer(chunk))()
+            _try(make(chunk))
             return chunk
         except torch.OutOfMemoryError:
             if chunk == 1:
                 raise
             chunk //= 2
+
+
+def _try(program: Program) -> None:
+    # A function of its own, so that a program that did not fit is gone before the next is made.
+    program.stepper(program.optimizer(program.rows))()
 
 
 def bytes_each(program: Program) -> int:

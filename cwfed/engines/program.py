@@ -55,9 +55,8 @@ class Program:
         return self.plan_SCB.shape[1]
 
     def load_plan(self, chunk: Chunk) -> None:
-        """Copy a chunk's plan; sample 0 stands wherever it has none."""
+        """Copy a chunk's plan; elsewhere stay samples of earlier ones, as good as any."""
         steps, clients, _ = chunk.plan_SCB.shape
-        self.plan_SCB.zero_()
         self.plan_SCB[:steps, :clients].copy_(chunk.plan_SCB)
 
     def optimizer(self, width: int, *, capturable: bool = False) -> StackedOptimizer:

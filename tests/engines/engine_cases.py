@@ -91,7 +91,7 @@ def case(
         stacked=partial(VectorizedEngine, loop.engine.workload, "cpu", precision),
         start=start,
         anchors=anchors,
-        fit=lambda engine, clients=range(8), round_=1: engine.fit(
+        fit=lambda engine, clients=range(8), round_=1, phase=phase: engine.fit(
             round_, clients, start, anchors, phase, loop.phases[0][1]
         ),
     )

@@ -106,13 +106,14 @@ def test_replayed_steps_give_the_numbers_of_the_sequential_engine(
 
 
 def test_phases_have_captures_of_their_own():
-    head = case(MOMENTUM, TrainingPhase(trainable="head"))
-    engine = head.stacked()
-    engine.capture = Tapes()
-    assert_close(head.fit(engine), head.fit(head.sequential))
-    base = case(MOMENTUM, TrainingPhase(trainable="base", epochs=1, plan=1))
-    assert_close(base.fit(engine), base.fit(base.sequential))
-    assert_close(head.fit(engine, round_=2), head.fit(head.sequential, round_=2))
+    c = case(MOMENTUM)
+    engine = c.stacked()
+    engine.capture = tapes = Tapes()
+    phases = [TrainingPhase(trainable=part, plan=1) for part in ("all", "head", "base")]
+    for phase in (*phases, TrainingPhase(epochs=3), phases[0]):
+        ours = c.fit(engine, [0, 3], phase=phase)
+        assert_close(ours, c.fit(c.sequential, [0, 3], phase=phase))
+    assert engine.capture is tapes
 
 
 def test_a_loop_through_python_is_caught_by_the_tape():

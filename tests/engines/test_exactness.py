@@ -8,6 +8,7 @@ import torch
 from engine_cases import KERNELS, Net, case
 from helpers import TinyNet
 from torch import nn
+from torch.nn import functional as F
 
 from cwfed.clients import TrainingPhase
 from cwfed.engines.exactness import reason_against
@@ -56,6 +57,17 @@ class OtherWhenStacked(Net):
         return factor * super().forward(x)
 
 
+class FirstWeightsWhenStacked(Net):
+    """Finds out that it is stacked, and takes the first client's output layer for all."""
+
+    def forward(self, x):
+        x = self.hidden(torch.relu(self.norm(self.conv(x))).flatten(1))
+        weight = self.out.weight
+        if torch._C._functorch.is_batchedtensor(weight):
+            weight = torch._C._functorch.get_unwrapped(weight)[0]
+        return self.out(x) + (F.linear(x, weight) - F.linear(x, self.out.weight)).detach()
+
+
 class OtherBuffersWhenStacked(Net):
     """The same, in a buffer only."""
 
@@ -93,6 +105,7 @@ class Noisy(ObjectiveTerm):
         ({"net": CumulativeNorm}, "cannot be stacked (vmap: "),
         ({"objectives": [Selecting()]}, "cannot be stacked (vmap: "),
         ({"net": OtherWhenStacked}, "gives other numbers when it is stacked"),
+        ({"net": FirstWeightsWhenStacked}, "gives other numbers when it is stacked"),
         ({"net": OtherBuffersWhenStacked}, "gives other numbers when it is stacked"),
     ],
 )
@@ -110,7 +123,10 @@ def test_what_cannot_be_stacked_can_run_client_by_client(change, expected):
     "change", [{"net": partial(TinyNet, dropout=0.2)}, {"objectives": [Noisy()]}]
 )
 def test_random_numbers_in_training_are_refused(change, kernel):
-    assert "draws random numbers" in reason(case(**change), kernel)
+    c = case(**change)
+    generator = torch.get_rng_state()
+    assert "draws random numbers" in reason(c, kernel)
+    assert torch.equal(torch.get_rng_state(), generator)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
