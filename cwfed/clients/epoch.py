@@ -1,6 +1,7 @@
 """The client whose local training is one call from Lightning."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,8 +10,21 @@ from torch import Tensor
 from cwfed.clients.module import Batch, ClientModule
 
 
+@dataclass(frozen=True)
+class _Whole:
+    """A loader of one item, an iterator: Lightning takes lists apart and copies dataclasses."""
+
+    batches: Iterable[Batch]
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Iterator[Batch]]:
+        yield iter(self.batches)
+
+
 class WholeTrainingClient(ClientModule):
-    """A client that takes all its batches in one training step.
+    """A client that takes all its batches in one training step, on the CPU.
 
     The same loss, gradients and updates as `ClientModule`, to the bit, without Lightning's cost
     of each step, which is a fifth of a step of the CNN on ten images.
@@ -25,26 +39,19 @@ class WholeTrainingClient(ClientModule):
         self.automatic_optimization = False
 
     def feed(self, batches: Iterable[Batch]) -> Iterable[Any]:
-        """Return all batches as a single one."""
-        return [batches]
+        """Return a loader whose only item is all batches."""
+        return _Whole(batches)
 
-    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        """Leave the batches where they are until their turn comes, and move those of scoring."""
-        if isinstance(batch, tuple | list):
-            return super().transfer_batch_to_device(batch, device, dataloader_idx)
-        return batch
-
-    def training_step(self, batch: Iterable[Batch], batch_idx: int) -> None:  # type: ignore[override]
+    def training_step(self, batch: Iterator[Batch], batch_idx: int) -> None:  # type: ignore[override]
         """Train on all batches."""
         optimizer = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizer, torch.optim.Optimizer)
-        for images, targets in batch:
-            one = images.to(self.device), targets.to(self.device)
+        for one in batch:
 
             def closure(one: Batch = one) -> Tensor:
                 loss = super(WholeTrainingClient, self).training_step(one, 0)
                 optimizer.zero_grad()
-                self.manual_backward(loss)
+                loss.backward()
                 return loss
 
             optimizer.step(closure)  # type: ignore[arg-type]

@@ -139,15 +139,26 @@ class SequentialEngine(Engine):
 
     @contextmanager
     def _lightning(self, seed: int) -> Iterator[None]:
-        """Run Lightning quietly, with seeded randomness, and let Ctrl-C through."""
-        with _quiet(), seeded(seed), precisions.matmul_precision(self.matmul_precision):
-            try:
-                yield
-            except SystemExit:
-                # Lightning turns Ctrl-C into an exit of the process; the loop has to see it.
-                if self.trainer.interrupted:
-                    raise KeyboardInterrupt from None
-                raise
+        """Run Lightning for one client."""
+        with (
+            calling(self.trainer),
+            seeded(seed),
+            precisions.matmul_precision(self.matmul_precision),
+        ):
+            yield
+
+
+@contextmanager
+def calling(trainer: Trainer) -> Iterator[None]:
+    """Run a trainer without its messages, and let Ctrl-C through."""
+    with _quiet():
+        try:
+            yield
+        except SystemExit:
+            # Lightning turns Ctrl-C into an exit of the process; the loop has to see it.
+            if trainer.interrupted:
+                raise KeyboardInterrupt from None
+            raise
 
 
 def make_trainer(accelerator: str, precision: str) -> Trainer:

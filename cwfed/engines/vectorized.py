@@ -4,8 +4,7 @@ Legend: M clients of the run, m clients of a cohort.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -30,7 +29,7 @@ from cwfed.engines.memory import find_chunk, free_memory
 from cwfed.engines.program import Eager, Program, Runner, train_chunk
 from cwfed.engines.resident import ResidentData
 from cwfed.engines.scoring import Scorer
-from cwfed.engines.sequential import _quiet, make_trainer, model_state
+from cwfed.engines.sequential import calling, make_trainer, model_state
 from cwfed.engines.stack import Stack
 from cwfed.engines.stacked_optimizer import zeroed_is_fresh
 from cwfed.functional.stacking import Bank
@@ -146,7 +145,7 @@ class VectorizedEngine(Engine):
         """Let Lightning hand the chunks one by one to a function."""
         self.module.train_chunk = train
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + 1
-        with precisions.matmul_precision(self.matmul_precision), self._lightning():
+        with precisions.matmul_precision(self.matmul_precision), calling(self.trainer):
             self.trainer.fit(self.module, train_dataloaders=ChunkLoader(chunks))
 
     def prepare(self, chunk: Chunk, phase: TrainingPhase, objective: Objective) -> Runner:
@@ -176,18 +175,6 @@ class VectorizedEngine(Engine):
         ids = [clients[position] for position in chunk.positions]
         self._stack.load(ids, start, anchors, self.p_MK)
         runner.program.load_plan(chunk)
-
-    @contextmanager
-    def _lightning(self) -> Iterator[None]:
-        """Run Lightning quietly and let Ctrl-C through."""
-        with _quiet():
-            try:
-                yield
-            except SystemExit:
-                # Lightning turns Ctrl-C into an exit of the process; the loop has to see it.
-                if self.trainer.interrupted:
-                    raise KeyboardInterrupt from None
-                raise
 
     def _give_up_capture(self, reason: str) -> None:
         log.warning("training steps are not captured, which makes them slower: %s", reason)

@@ -66,7 +66,7 @@ def case(
         client=LocalTraining(batch_size=8, local_epochs=epochs, optimizer=optimizer),
         objectives=objectives,
         model=net,
-        trainer=TrainerOptions("cpu", precision),
+        trainer=TrainerOptions("cpu", precision, engine="sequential", memory_format="contiguous"),
         **changes,
     ).prepare()
     splits = list(prepared.data.manifest.clients)

@@ -81,6 +81,23 @@ def test_training_in_one_call_gives_the_bits_of_training_by_steps(precision):
     assert [r.train_loss for r in steps.records] == [r.train_loss for r in whole.records]
 
 
+def test_lightning_is_called_once_a_client(monkeypatch):
+    calls = []
+    step = WholeTrainingClient.training_step
+    monkeypatch.setattr(
+        WholeTrainingClient,
+        "training_step",
+        lambda self, *batch: (calls.append(self.context), step(self, *batch))[1],
+    )
+    prepared, work = workload_of()
+    start = prepared.initialisation()
+    ((phase, objective),) = prepared.experiment.phases()
+    engine = SequentialEngine(work, "cpu", "64-true", client=WholeTrainingClient)
+    engine.fit(1, [0, 3], start, start, phase, objective)
+    assert len(calls) == 2
+    assert len(prepared.data.training_loader(0, 1)) > 1
+
+
 def test_class_means_are_those_of_the_sequential_engine():
     prepared, work = workload_of()
     start = prepared.initialisation()
