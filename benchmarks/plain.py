@@ -1,7 +1,8 @@
 """Federated averaging as it is often written: what the engines are measured against.
 
-Both loops train every client in turn on the CPU, average, and score every client's test set with
-the average; data, model and optimiser are those of the run they stand beside.
+Both loops train every client in turn on the CPU, score each client's test set with what it
+trained, average, and score it with the average: what a round of the suite does. Data, model and
+optimiser are those of the run they stand beside.
 """
 
 from collections.abc import Iterable
@@ -46,15 +47,22 @@ class TensorLoop:
         for model, samples in zip(self.models, self.train, strict=True):
             train(model, DataLoader(samples, self.data.batch_size, shuffle=True, drop_last=True))
         fitted = perf_counter()
+        self.score()
+        scored = perf_counter()
         self.average()
         averaged = perf_counter()
-        for model, samples in zip(self.models, self.test, strict=True):
-            evaluate(model, DataLoader(samples, self.evaluation_batch))
+        self.score()
         return {
             "fit": fitted - start,
-            "aggregate": averaged - fitted,
-            "evaluate": perf_counter() - averaged,
+            "evaluate_post_local": scored - fitted,
+            "aggregate": averaged - scored,
+            "evaluate_received": perf_counter() - averaged,
         }
+
+    def score(self) -> None:
+        """Score each client's model on its test set."""
+        for model, samples in zip(self.models, self.test, strict=True):
+            evaluate(model, DataLoader(samples, self.evaluation_batch))
 
     def average(self) -> None:
         """Give every client the mean model, weighted by samples."""
