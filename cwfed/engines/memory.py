@@ -30,13 +30,18 @@ def find_chunk(make: Callable[[int], Program], most: int, free: int) -> int:
     chunk = max(1, min(most, int(_FRACTION * free / bytes_each(make(1)))))
     while True:
         try:
-            program = make(chunk)
-            program.stepper(program.optimizer(chunk))()
+            _try_out(make, chunk)
             return chunk
         except torch.OutOfMemoryError:
             if chunk == 1:
                 raise
             chunk //= 2
+
+
+def _try_out(make: Callable[[int], Program], chunk: int) -> None:
+    # A function of its own: what did not fit is gone before less is tried.
+    program = make(chunk)
+    program.stepper(program.optimizer(chunk))()
 
 
 def bytes_each(program: Program) -> int:
