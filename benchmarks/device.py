@@ -116,7 +116,7 @@ def plan(options: argparse.Namespace, others: Sequence[str]) -> list[Part]:
     made = {
         "equality": [Part("equality", 2, ("benchmarks.device_equality", *tolerance, *toy))],
         "speed": [
-            Part(f"speed, {name}", 0.7, ("benchmarks.device_speed", "--setting", name, *toy))
+            Part(f"speed, {name}", 1, ("benchmarks.device_speed", "--setting", name, *toy))
             for name in settings
         ],
         "cells": [Part("cells", 6, ("benchmarks.device_cells", *cells, *toy))],

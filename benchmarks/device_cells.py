@@ -49,7 +49,8 @@ def run_cells(schedule: Schedule, levels: Sequence[int], work: Path) -> int:
     try:
         jobs = schedule.calibrate(levels, work / "short")
     except CannotMeasure as error:
-        say(str(error))
+        schedule.about = str(error)
+        say(schedule.about)
         jobs = 1
     schedule.run(jobs)
     return int(any(cell.state == "failed" for cell in schedule.cells))

@@ -26,7 +26,11 @@ Command = Callable[[str, Path, int, Mapping[str, str]], list[str]]
 
 
 class CannotMeasure(RuntimeError):
-    """Short runs that failed or took too long."""
+    """No round of a short run could be measured."""
+
+
+class ShortRunFailed(CannotMeasure):
+    """A short run ended by itself, which it should not."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,8 @@ def calibrate(
         seconds: Time for all of it.
 
     Raises:
-        CannotMeasure: A run failed, or no level was measured in time.
+        ShortRunFailed: The first run ended.
+        CannotMeasure: No level was measured in time.
     """
     deadline = Deadline(seconds)
     fits = [Fit(command(name, folder / "0", _ENDLESS, {}), folder / "0")]
@@ -219,7 +224,7 @@ def _await(condition: Callable[[], bool], fits: Sequence[Fit], deadline: Deadlin
     while not condition():
         for fit in fits:
             if not fit.alive():
-                raise CannotMeasure(f"a short run failed: {fit.last_words()}")
+                raise ShortRunFailed(f"a short run failed: {fit.last_words()}")
         if deadline.left() < 0:
             raise CannotMeasure("no round was measured in the time that is there")
         time.sleep(POLL)

@@ -29,7 +29,8 @@ class Cell:
     Attributes:
         name: ``config/algorithm``.
         folder: Its run folder.
-        state: ``waiting``, ``running``, ``finished``, ``unfinished`` or ``failed``.
+        state: ``waiting``, ``running``, ``finished``, ``unfinished``, ``failed`` or
+            ``not started``.
         why: More about the state.
         fit: Its process, once there is one.
     """
@@ -57,7 +58,7 @@ class Cell:
 
 def table(cells: Sequence[Cell], rounds: int) -> str:
     """Return a Markdown table: finished cells, then those cut short, then the others."""
-    order = ("finished", "running", "unfinished", "failed", "waiting")
+    order = ("finished", "running", "unfinished", "failed", "waiting", "not started")
     ordered = sorted(cells, key=lambda cell: order.index(cell.state))
     return HEADER + "".join(_row(cell, rounds) for cell in ordered)
 
