@@ -199,7 +199,6 @@ def main(arguments: Sequence[str] | None = None, age: float = 0.0) -> int:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         parser.error(f"--output: expected a new or empty folder, got {output}")
     output.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with (output / "log.txt").open("w", encoding="utf-8") as file:
         log = Log(file)
         possible = check_packages(options.parts, log)
@@ -237,4 +236,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    # A request to end is one to end the parts first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(age=process_age()))

@@ -60,8 +60,6 @@ def main(arguments: Sequence[str] | None = None, age: float = 0.0) -> int:
     """Run cells; return 1 if one failed, 2 for a mistake."""
     options, others = _parser().parse_known_args(arguments)
     deadline = Deadline(options.seconds, age)
-    # A request to end is one to put everything away first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     names = options.cells or (list(TOY_CELLS) if options.toy else default_cells())
     grace, reserve = min(10.0, 0.1 * options.seconds), min(8.0, 0.1 * options.seconds)
     command = Fitting(options.data_dir, [*(TOY if options.toy else ()), *others])
@@ -107,4 +105,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    # A request to end is one to put everything away first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(age=process_age()))

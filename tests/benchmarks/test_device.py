@@ -270,7 +270,8 @@ from cwfed.objectives import WDR
 
 method = Algorithm("cwfedavg", CwFedAvg(), [WDR(1.0)])
 options = TrainerOptions("cpu", engine="vectorized")
-run = Experiment(SyntheticImages(3, 12, 16), IID(2), CNN4, method, rounds=1, trainer=options).prepare()
+data = SyntheticImages(3, 12, 16)
+run = Experiment(data, IID(2), CNN4, method, rounds=1, trainer=options).prepare()
 loop = run.loop()
 print(loop.run(loop.initial_state(run.initialisation())).round)
 for name in BLOCKED:
