@@ -180,7 +180,7 @@ def calibrate(
 
 def _warm_up(fits: list[Fit], levels: Sequence[int], deadline: Deadline) -> Sequence[int]:
     """Wait for all runs, or leave the first one alone; return the levels that can be measured."""
-    patience = Deadline(deadline.left() / 2)
+    patience = deadline if len(fits) == 1 else Deadline(deadline.left() / 2)
     try:
         _await(lambda: all(len(fit.lines()) > _WARM for fit in fits), fits, patience)
     except CannotMeasure:

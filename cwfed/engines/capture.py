@@ -51,7 +51,11 @@ class CudaGraphs:
         # A graph keeps the address of cuBLAS's workspace on each of its streams. One made in a
         # warm-up would be freed when Lightning's fit ends; one made in the capture is the graph's.
         _let_go_of_workspaces()
-        with torch.cuda.graph(graph, pool=self.pool):
+        # The outer block gives the stream back where a capture fails, which the inner one does not.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream()),
+            torch.cuda.graph(graph, pool=self.pool),
+        ):
             step()
         _let_go_of_workspaces()
         return graph.replay

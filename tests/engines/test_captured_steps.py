@@ -1,7 +1,7 @@
 """Captured steps without a GPU: a tape repeats operations on the memory they were recorded with."""
 
 import logging
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
@@ -206,6 +206,7 @@ class FakeCuda:
 
     def __init__(self, monkeypatch):
         self.calls, self.pools, self.streams = [], iter(range(9)), 0
+        self.current = self.Stream()
         for name in ("Stream", "current_stream", "stream", "synchronize", "CUDAGraph", "graph"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(self.pools))
@@ -218,10 +219,15 @@ class FakeCuda:
         return SimpleNamespace(wait_stream=lambda other: None)
 
     def current_stream(self):
-        return SimpleNamespace(wait_stream=lambda other: None)
+        return self.current
 
+    @contextmanager
     def stream(self, stream):
-        return nullcontext()
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
 
     def synchronize(self):
         self.calls.append("synchronize")
@@ -232,8 +238,10 @@ class FakeCuda:
     @contextmanager
     def graph(self, graph, pool):
         self.calls.append(f"begin {pool}")
+        before, self.current = self.current, self.Stream()
         yield
         self.calls.append("end")
+        self.current = before
 
 
 def test_a_graph_makes_the_workspaces_that_it_remembers(monkeypatch):
@@ -242,11 +250,24 @@ def test_a_graph_makes_the_workspaces_that_it_remembers(monkeypatch):
     graphs = CudaGraphs()
     for _ in range(3):
         graphs.warm_up(lambda: cuda.calls.append("step"))
-    assert (cuda.calls, cuda.streams) == (["step"] * 3, 1)
+    assert (cuda.calls, cuda.streams) == (["step"] * 3, 2), "the current one, and one beside it"
     cuda.calls.clear()
     graphs.capture(lambda: cuda.calls.append("step"))
     cleared = ["synchronize", "clear"]
     assert cuda.calls == [*cleared, "begin 0", "step", "end", *cleared]
+
+
+def test_a_capture_that_fails_gives_the_stream_back(monkeypatch):
+    cuda = FakeCuda(monkeypatch)
+    before = cuda.current
+
+    def fails():
+        assert cuda.current is not before
+        raise RuntimeError("not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        CudaGraphs().capture(fails)
+    assert cuda.current is before
 
 
 def test_graphs_share_memory_until_they_are_gone(monkeypatch):
