@@ -22,6 +22,9 @@ class Capture(Protocol):
     def capture(self, step: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats the step."""
 
+    def forget(self) -> None:
+        """Share no memory with steps captured so far: nobody repeats them any more."""
+
 
 class CannotCapture(RuntimeError):
     """A step that would not be the same when it is repeated."""
@@ -32,21 +35,40 @@ class CudaGraphs:
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
+        # One for all: freed memory is kept stream by stream.
+        self.side = torch.cuda.Stream()
 
     def warm_up(self, step: Callable[[], None]) -> None:
         """See `Capture.warm_up`."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
             step()
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self.side)
 
     def capture(self, step: Callable[[], None]) -> Callable[[], None]:
         """See `Capture.capture`."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        # A graph keeps the address of cuBLAS's workspace on each of its streams. One made in a
+        # warm-up would be freed when Lightning's fit ends; one made in the capture is the graph's.
+        _let_go_of_workspaces()
+        # The outer block gives the stream back where a capture fails, which the inner one does not.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream()),
+            torch.cuda.graph(graph, pool=self.pool),
+        ):
             step()
+        _let_go_of_workspaces()
         return graph.replay
+
+    def forget(self) -> None:
+        """See `Capture.forget`."""
+        # A pool whose graphs are gone cannot be joined.
+        self.pool = torch.cuda.graph_pool_handle()
+
+
+def _let_go_of_workspaces() -> None:
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
 
 
 class Replay:

@@ -12,6 +12,7 @@ from cwfed.clients.phase import TrainingPhase
 from cwfed.data.plans import normalise
 from cwfed.engines.base import Kernel, Precision, Workload
 from cwfed.engines.kernels import ByClient, LocalLoss, Stacked
+from cwfed.engines.precision import matmul_precision
 from cwfed.engines.sequential import model_state, seeded
 from cwfed.engines.stack import Rows, Stack
 from cwfed.engines.stacked_optimizer import reason_against_stacking
@@ -55,8 +56,10 @@ def reason_against(
     batch = _batch(workload, device)
     if reason or batch is None:
         return reason
-    reasons = (_reason_against(workload, *phase, kernel, device, batch) for phase in phases)
-    return next((reason for reason in reasons if reason), None)
+    # TF32 would blur the comparison, whatever the run itself is going to use.
+    with matmul_precision("highest"):
+        reasons = (_reason_against(workload, *phase, kernel, device, batch) for phase in phases)
+        return next((reason for reason in reasons if reason), None)
 
 
 def _reason_against(

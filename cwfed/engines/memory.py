@@ -30,7 +30,7 @@ def find_chunk(make: Callable[[int], Program], most: int, free: int) -> int:
     chunk = max(1, min(most, int(_FRACTION * free / bytes_each(make(1)))))
     while True:
         try:
-            _try(make(chunk))
+            _try_out(make, chunk)
             return chunk
         except torch.OutOfMemoryError:
             if chunk == 1:
@@ -38,9 +38,10 @@ def find_chunk(make: Callable[[int], Program], most: int, free: int) -> int:
             chunk //= 2
 
 
-def _try(program: Program) -> None:
-    # A function of its own, so that a program that did not fit is gone before the next is made.
-    program.stepper(program.optimizer(program.rows))()
+def _try_out(make: Callable[[int], Program], chunk: int) -> None:
+    # A function of its own: what did not fit is gone before less is tried.
+    program = make(chunk)
+    program.stepper(program.optimizer(chunk))()
 
 
 def bytes_each(program: Program) -> int:

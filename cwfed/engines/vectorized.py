@@ -123,10 +123,18 @@ class VectorizedEngine(Engine):
     def close(self) -> None:
         """See `Engine.close`."""
         self._runners.clear()
+        if self.capture:
+            self.capture.forget()
         for name in ("_stack", "_data", "_scorer"):
             self.__dict__.pop(name, None)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    @property
+    def captured(self) -> int:
+        """Return how many steps have been captured and are at hand."""
+        runners = self._runners.values()
+        return sum(len(runner.replays) for runner in runners if isinstance(runner, Replay))
 
     def find_chunk(self, phase: TrainingPhase, objective: Objective) -> int:
         """Return the number of clients to stack; found out and kept if it was left open."""

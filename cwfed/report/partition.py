@@ -5,12 +5,9 @@ Legend: M clients, K classes.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import Locator, MaxNLocator, MultipleLocator
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +15,11 @@ from torch import Tensor
 
 from cwfed.data.manifest import PARTS, Manifest
 from cwfed.functional.skew import Skew, measure_skew
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 _NUMBERS_UP_TO = 20
 _SHADES = "░▒▓█"
@@ -100,6 +102,9 @@ def plot_partition(
         ValueError: If the suffix is another one, the folder is missing, the labels are not N or
             the names are not K.
     """
+    # Imported here: whoever draws nothing needs no matplotlib.
+    from matplotlib.figure import Figure
+
     target = Path(path)
     if target.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"path: expected a file ending in .png or .pdf, got {target.name!r}")
@@ -186,12 +191,12 @@ def _figure_size(clients: int, classes: int) -> tuple[float, float]:
     return width, height
 
 
-def _ratio(figure: Figure) -> float:
+def _ratio(figure: "Figure") -> float:
     # The bars keep about 0.9 inch whatever the height.
     return max((figure.get_figheight() - 1.6) / 0.9 - 1.0, 2.0)
 
 
-def _draw_sizes(axes: Axes, sizes: dict[str, np.ndarray]) -> None:
+def _draw_sizes(axes: "Axes", sizes: dict[str, np.ndarray]) -> None:
     bottom = np.zeros(len(sizes["train"]), dtype=np.int64)
     for part, column in sizes.items():
         axes.bar(
@@ -209,7 +214,7 @@ def _draw_sizes(axes: Axes, sizes: dict[str, np.ndarray]) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _draw_bubbles(axes: Axes, counts_MK: np.ndarray, class_names: Sequence[str]) -> None:
+def _draw_bubbles(axes: "Axes", counts_MK: np.ndarray, class_names: Sequence[str]) -> None:
     clients, classes = counts_MK.shape
     figure_width, figure_height = _figure_size(clients, classes)
     # 72 points an inch. Dense grids let bubbles overlap, or most would be specks.
@@ -235,7 +240,7 @@ def _draw_bubbles(axes: Axes, counts_MK: np.ndarray, class_names: Sequence[str])
     axes.tick_params(labelsize=8)
 
 
-def _legend(axes: Axes, **options: Any) -> None:
+def _legend(axes: "Axes", **options: Any) -> None:
     axes.legend(
         frameon=False,
         fontsize=8,
@@ -246,7 +251,9 @@ def _legend(axes: Axes, **options: Any) -> None:
     )
 
 
-def _ticks(count: int) -> Locator:
+def _ticks(count: int) -> "Locator":
+    from matplotlib.ticker import MaxNLocator, MultipleLocator
+
     return MultipleLocator(1) if count <= 20 else MaxNLocator(12, integer=True, steps=[1, 2, 5, 10])
 
 

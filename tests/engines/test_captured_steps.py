@@ -1,8 +1,10 @@
 """Captured steps without a GPU: a tape repeats operations on the memory they were recorded with."""
 
 import logging
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from cwfed.clients import TrainingPhase
 from cwfed.engines import kernels
+from cwfed.engines.capture import CudaGraphs
 from cwfed.engines.kernels import ByClient, LocalLoss, Stacked
 from cwfed.engines.program import Eager, Program
 from cwfed.engines.resident import ResidentData
@@ -61,7 +64,10 @@ class Tapes:
     """A capture as the engine takes one; counts what it does."""
 
     def __init__(self):
-        self.captured = 0
+        self.captured = self.forgotten = 0
+
+    def forget(self):
+        self.forgotten += 1
 
     def warm_up(self, step):
         step()
@@ -103,6 +109,11 @@ def test_replayed_steps_give_the_numbers_of_the_sequential_engine(
     assert engine.capture is tapes
     c.fit(engine, round_=5)
     assert tapes.captured <= first + 1, "captured once and kept"
+    assert engine.captured == tapes.captured
+    engine.close()
+    assert (engine.captured, tapes.forgotten) == (0, 1)
+    assert_close(c.fit(engine), c.fit(c.sequential))
+    assert engine.captured
 
 
 def test_phases_have_captures_of_their_own():
@@ -189,6 +200,86 @@ def test_buckets_without_captures_give_the_numbers_of_exact_widths(monkeypatch):
         most = runner.program.rows
         runner.widths = lambda active, most=most: min(most, 2 * active)
     assert_close(c.fit(engine), exact, 0)
+
+
+class FakeCuda:
+    """What `CudaGraphs` asks of PyTorch, written down."""
+
+    def __init__(self, monkeypatch):
+        self.calls, self.pools, self.streams = [], iter(range(9)), 0
+        self.current = self.Stream()
+        for name in ("Stream", "current_stream", "stream", "synchronize", "CUDAGraph", "graph"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(self.pools))
+        monkeypatch.setattr(
+            torch._C, "_cuda_clearCublasWorkspaces", lambda: self.calls.append("clear")
+        )
+
+    def Stream(self):
+        self.streams += 1
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    def current_stream(self):
+        return self.current
+
+    @contextmanager
+    def stream(self, stream):
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def synchronize(self):
+        self.calls.append("synchronize")
+
+    def CUDAGraph(self):
+        return SimpleNamespace(replay=lambda: None)
+
+    @contextmanager
+    def graph(self, graph, pool):
+        self.calls.append(f"begin {pool}")
+        before, self.current = self.current, self.Stream()
+        yield
+        self.calls.append("end")
+        self.current = before
+
+
+def test_a_graph_makes_the_workspaces_that_it_remembers(monkeypatch):
+    """Lightning frees those of the warm-up at the end of each fit, when nothing may use them."""
+    cuda = FakeCuda(monkeypatch)
+    graphs = CudaGraphs()
+    for _ in range(3):
+        graphs.warm_up(lambda: cuda.calls.append("step"))
+    assert (cuda.calls, cuda.streams) == (["step"] * 3, 2), "the current one, and one beside it"
+    cuda.calls.clear()
+    graphs.capture(lambda: cuda.calls.append("step"))
+    cleared = ["synchronize", "clear"]
+    assert cuda.calls == [*cleared, "begin 0", "step", "end", *cleared]
+
+
+def test_a_capture_that_fails_gives_the_stream_back(monkeypatch):
+    cuda = FakeCuda(monkeypatch)
+    before = cuda.current
+
+    def fails():
+        assert cuda.current is not before
+        raise RuntimeError("not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        CudaGraphs().capture(fails)
+    assert cuda.current is before
+
+
+def test_graphs_share_memory_until_they_are_gone(monkeypatch):
+    cuda = FakeCuda(monkeypatch)
+    graphs = CudaGraphs()
+    for _ in range(2):
+        graphs.capture(lambda: None)
+    graphs.forget()
+    graphs.capture(lambda: None)
+    begun = [call for call in cuda.calls if call.startswith("begin")]
+    assert begun == ["begin 0", "begin 0", "begin 1"]
 
 
 def steps_on(device, c, kernel):

@@ -12,7 +12,14 @@ from torch.nn import functional as F
 
 from cwfed.clients import TrainingPhase
 from cwfed.engines.exactness import reason_against
-from cwfed.objectives import WDR, ClassifierVariance, EncoderUniformity, ObjectiveTerm, Proximal
+from cwfed.objectives import (
+    WDR,
+    ClassifierVariance,
+    EncoderUniformity,
+    Objective,
+    ObjectiveTerm,
+    Proximal,
+)
 
 PHASES = [TrainingPhase(), TrainingPhase(trainable="head"), TrainingPhase(trainable="base")]
 
@@ -32,6 +39,27 @@ def test_nothing_against_what_is_shipped(phase, kernel):
     assert torch.equal(torch.get_rng_state(), generator)
     for name, value in c.workload.model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_compares_without_tf32_and_leaves_the_switches_alone(monkeypatch):
+    c = case()
+    seen = set()
+
+    def switches():
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    class Watching(ObjectiveTerm):
+        weight = 1.0
+
+        def value(self, step, client):
+            seen.add(switches())
+            return step.logits.sum()
+
+    watched = Objective([*c.objective.terms, Watching()])
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert reason_against(c.workload, [(TrainingPhase(), watched)], "32-true") is None
+    assert seen == {("highest", False)}
+    assert switches() == ("highest", True)
 
 
 class Branching(Net):

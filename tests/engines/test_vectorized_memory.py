@@ -1,6 +1,7 @@
 """How many clients are stacked, and how fast their steps are."""
 
 from functools import partial
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -59,6 +60,27 @@ def test_the_chunk_is_halved_while_memory_runs_out():
     make, _ = programs(case(ADAM), fits=0)
     with pytest.raises(torch.OutOfMemoryError):
         find_chunk(make, 50, 10**12)
+
+
+def test_what_did_not_fit_is_gone_before_less_is_tried():
+    c = case()
+    make, _ = programs(c)
+    alive = WeakSet()
+
+    def tight(size):
+        assert size == 1 or not len(alive), "two at once"
+        program = make(size)
+        if size > 1:
+            alive.add(program)
+        if size > 3:
+            program.stepper = out_of_memory
+        return program
+
+    def out_of_memory(optimizer):
+        raise torch.OutOfMemoryError("no memory for that")
+
+    assert find_chunk(tight, 8, 10**12) == 2
+    assert len(alive) == 0
 
 
 def test_memory_of_this_machine(tmp_path):
