@@ -84,7 +84,8 @@ def test_contenders_are_both_loops_and_the_engines():
 
 def test_an_engine_answers_round_by_round():
     class Pipe:
-        sent = []
+        def __init__(self):
+            self.sent = []
 
         def send(self, value):
             self.sent.append(value)
@@ -93,9 +94,10 @@ def test_an_engine_answers_round_by_round():
             if len(self.sent) == 3:
                 raise EOFError
 
+    pipe = Pipe()
     with pytest.raises(EOFError):
-        speed.run_engine(TINY, "sequential", Pipe())
-    described, initial, first = Pipe.sent
+        speed.run_engine(TINY, "sequential", pipe)
+    described, initial, first = pipe.sent
     assert "engine sequential on cpu" in described
     assert set(initial) == {"evaluate_received"}
     assert {"fit", *speed.EVALUATIONS} <= set(first)
