@@ -2,6 +2,7 @@ import pytest
 import torch
 from helpers import assert_same, small_experiment
 
+from cwfed.engines import sequential
 from cwfed.engines.sequential import resolve_accelerator, seeded
 
 
@@ -96,3 +97,28 @@ def test_class_means_are_means_of_unit_length_features():
             torch.stack([r / r.norm() for r in rows]).mean(0) if len(rows) else 0 * kept[0][0]
         )
         torch.testing.assert_close(means[0, class_], expected, atol=1e-12, rtol=0)
+
+
+def test_a_loss_scale_does_not_pass_from_client_to_client(monkeypatch):
+    make = sequential.make_trainer
+
+    def with_scaler(*args):
+        trainer = make(*args)
+        trainer.precision_plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        return trainer
+
+    monkeypatch.setattr(sequential, "make_trainer", with_scaler)
+    prepared, engine, start, fit = engine_and_start()
+    scales = []
+    step = engine.module.training_step
+
+    def training_step(*batch):
+        scales.append(engine.scaler.get_scale())
+        engine.scaler.load_state_dict(engine.scaler.state_dict() | {"scale": 2.0})
+        return step(*batch)
+
+    monkeypatch.setattr(engine.module, "training_step", training_step)
+    fit(1, [0, 1], start)
+    first = len(prepared.data.training_loader(0, 1))
+    assert scales[0] == scales[first] == 8.0
+    assert set(scales[1:first]) == {2.0}
