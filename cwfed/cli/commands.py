@@ -12,7 +12,14 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from cwfed.cli.files import UsageError, order_arguments, take_option, user_path
-from cwfed.cli.guard import INTERRUPTED, TERMINATED, Terminal, Termination, setting_up
+from cwfed.cli.guard import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    Terminal,
+    Termination,
+    setting_up,
+)
 from cwfed.cli.parser import (
     absolute_paths,
     add_fit_options,
@@ -21,6 +28,7 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
+from cwfed.engines.workers import WorkerError
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment
 from cwfed.federated.folder import (
@@ -118,6 +126,11 @@ def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool)
         progress.close()
         log.warning("interrupted; continue with: cwfed fit --resume %s", path)
         return TERMINATED if termination.received else INTERRUPTED
+    except WorkerError as error:
+        progress.close()
+        log.error("%s", error)
+        log.warning("finished rounds are kept; continue with: cwfed fit --resume %s", path)
+        return FAILED
     finally:
         progress.close()
     _show_result(path)

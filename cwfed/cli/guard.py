@@ -11,8 +11,8 @@ from rich.console import Console
 
 from cwfed.cli.files import UsageError
 
-USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
-"""Exit codes: a user's mistake, Ctrl-C, SIGTERM."""
+FAILED, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+"""Exit codes: something broke, a user's mistake, Ctrl-C, SIGTERM."""
 
 DEBUG = "CWFED_DEBUG"
 """Environment variable that lets the traceback of a refused command through."""

@@ -3,8 +3,11 @@
 Legend: B samples of a batch.
 """
 
+import random
 from collections.abc import Sequence
+from copy import deepcopy
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,7 +78,7 @@ def _reason_against(
     with seeded(0):
         before = _generators(device)
         expected = ByClient(0)(loss, alone, *batch)
-        if not all(map(torch.equal, before, _generators(device))):
+        if before != _generators(device):
             return "the model or a term of its objective draws random numbers in training"
     if kernel == "streams":
         return None
@@ -116,9 +119,36 @@ def _two_clients(workload: Workload, trainable: Sequence[str], device: torch.dev
     return stack.rows({name: stack.values[name].requires_grad_() for name in trainable})
 
 
-def _generators(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return states if device.type == "cpu" else [*states, torch.cuda.get_rng_state(device)]
+def _generators(device: torch.device) -> list[object]:
+    """Return the states of the global generators of PyTorch, NumPy and Python."""
+    states: list[object] = [torch.get_rng_state().tolist(), random.getstate()]
+    states.append(str(np.random.get_state()))
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device).tolist())
+    return states
+
+
+def check_objectives(workload: Workload, phases: Phases) -> None:
+    """Try every phase's objective on two clients.
+
+    Raises:
+        ValueError: A term fails, or the objective is no scalar that depends on what is trained.
+    """
+    device = torch.device("cpu")
+    batch = _batch(workload, device)
+    if batch is None:
+        return
+    for phase, objective in phases:
+        model = deepcopy(workload.model).train()
+        loss = LocalLoss(model, workload.contract, deepcopy(objective))
+        rows = _two_clients(workload, phase.names(workload.contract), device)
+        try:
+            with seeded(0):
+                ByClient(0)(loss, rows, *batch)
+        except Exception as error:  # whatever a user's class raises
+            raise ValueError(
+                f"algorithm.objectives: a term fails in training: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _same(expected: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> bool:

@@ -13,6 +13,9 @@ from cwfed.engines.program import Program
 # The rest is for temporary tensors, captured steps, scoring and whoever else is there.
 _FRACTION = 0.6
 
+# A CPU gains nothing from more clients side by side, and the banks are in the same memory.
+_MOST_ON_A_CPU = 4 << 30
+
 
 def find_chunk(make: Callable[[int], Program], most: int, free: int) -> int:
     """Return the number of clients to stack.
@@ -73,7 +76,7 @@ def free_memory(device: torch.device) -> int:
     """Return the bytes that are free on a device: a GPU's, or this machine's."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = min(_MOST_ON_A_CPU, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     known = Path("/proc/meminfo")
     if known.exists():
         lines = dict(line.split(":", 1) for line in known.read_text().splitlines())

@@ -29,7 +29,7 @@ class ParallelEngine(Engine):
     Two processes of one thread each beat one process of two threads: batches of ten images are too
     small to share. The processes start with the first task, live as long as the engine, and hold
     one model each. The numbers are those of `SequentialEngine`, to the bit, whatever the number of
-    workers.
+    workers, for models and terms that keep no state of their own (see `ObjectiveTerm`).
 
     Args:
         workload: What local training is.
@@ -47,6 +47,7 @@ class ParallelEngine(Engine):
     ) -> None:
         self.workload = workload
         self.workers = workers
+        self.threads = threads
         self._make = partial(_Servant, workload, precision, threads)
         self._pool: WorkerPool | None = None
 
@@ -140,7 +141,7 @@ class ParallelEngine(Engine):
         try:
             if self._pool is None:
                 like = model_state(self.workload.model)
-                self._pool = WorkerPool(self._make, self.workers, like, models=2)
+                self._pool = WorkerPool(self._make, self.workers, like, self.threads, models=2)
             self._pool.run(tasks)
         except BaseException:
             # What is still in the pipes belongs to nobody.

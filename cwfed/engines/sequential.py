@@ -1,11 +1,13 @@
 """One Lightning fit after the other: the reference that other engines are measured against."""
 
 import logging
+import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
@@ -204,11 +206,18 @@ def load_row(model: nn.Module, bank: Bank, index: int) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed PyTorch's global generators for a block and restore them afterwards."""
+    """Seed the global generators of PyTorch, NumPy and Python for a block; restore them after."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        yield
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
 
 
 @contextmanager

@@ -51,13 +51,18 @@ class _Worker:
     task: Task | None = field(default=None)
 
 
-def start_method() -> str:
+def start_method(threads: int) -> str:
     """Return how processes are started.
 
-    Forked ones start at once and share what the parent has loaded; where that is unsafe (a GPU
-    in the process, macOS) or impossible they are spawned.
+    Forked ones start at once and share what the parent has loaded. Where that is unsafe they are
+    spawned: beside a GPU, on macOS, and with several threads, since OpenMP's do not survive a
+    fork and are waited for in vain.
+
+    Args:
+        threads: CPU threads of each process.
     """
-    return "fork" if sys.platform == "linux" and not torch.cuda.is_available() else "spawn"
+    safe = sys.platform == "linux" and not torch.cuda.is_available() and threads == 1
+    return "fork" if safe else "spawn"
 
 
 class WorkerPool:
@@ -68,13 +73,19 @@ class WorkerPool:
             spawned.
         count: Number of workers.
         like: The shape of a model.
+        threads: CPU threads of each.
         models: How many shared models each worker has.
     """
 
     def __init__(
-        self, make: Callable[[], Any], count: int, like: Mapping[str, Tensor], models: int
+        self,
+        make: Callable[[], Any],
+        count: int,
+        like: Mapping[str, Tensor],
+        threads: int = 1,
+        models: int = 1,
     ) -> None:
-        context: Any = multiprocessing.get_context(start_method())
+        context: Any = multiprocessing.get_context(start_method(threads))
         self.workers: list[_Worker] = []
         try:
             for number in range(count):
@@ -83,7 +94,7 @@ class WorkerPool:
                 process = context.Process(
                     target=_serve, args=(make, theirs, shared), name=f"cwfed-{number}", daemon=True
                 )
-                with _interrupt_held_back():
+                with _signals_held_back():
                     process.start()
                 theirs.close()
                 self.workers.append(_Worker(process, ours, [s.tensors() for s in shared]))
@@ -109,7 +120,7 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers, whatever they are doing."""
         for worker in self.workers:
-            worker.process.kill()  # Lightning turns a termination into a request
+            worker.process.kill()
         for worker in self.workers:
             worker.process.join()
             worker.pipe.close()
@@ -128,7 +139,7 @@ class WorkerPool:
         with _explaining_death(worker):
             reply = worker.pipe.recv()
         if isinstance(reply, _Failure):
-            raise WorkerError(f"client {worker.task.client}: {reply.text}")
+            raise WorkerError(f"client {worker.task.client}: {reply.text.strip()}")
         worker.task.store(reply, worker.models)
         worker.task = None
 
@@ -154,12 +165,15 @@ def _explaining_death(worker: _Worker) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupt_held_back() -> Iterator[None]:
-    """Start a process that is deaf to Ctrl-C until it has said what to do about it."""
+def _signals_held_back() -> Iterator[None]:
+    """Start a process that is deaf to Ctrl-C and to a polite end.
+
+    They reach every process of a terminal or a job; the parent decides what they mean.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -170,10 +184,7 @@ def _serve(
     make: Callable[[], Any], pipe: connection.Connection, shared: Sequence[SharedModel]
 ) -> None:
     """Do what the pool asks for, until it or its process is gone."""
-    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be held back
     threading.Thread(target=_die_with_parent, daemon=True).start()
     models = [one.tensors() for one in shared]
     servant = None

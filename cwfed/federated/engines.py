@@ -1,5 +1,6 @@
 """Which engine trains a run: what the options leave open is settled here, and why."""
 
+import logging
 import os
 import pickle
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from cwfed.engines.workers import start_method
 from cwfed.federated.options import TrainerOptions
 from cwfed.functional.seeding import derive_seed
 
+log = logging.getLogger("cwfed")
+
 _CPU_EVALUATION_BATCH = 100  # activations of the CNN stay in a core's cache
 _GPU_EVALUATION_BATCH = 1000
 
@@ -34,9 +37,13 @@ def settle_device(options: TrainerOptions) -> TrainerOptions:
     """Decide what depends on the device alone: accelerator and size of evaluation batches.
 
     Raises:
-        ValueError: This machine does not have the accelerator.
+        ValueError: This machine does not have the accelerator, or it lacks the precision.
     """
     device = resolve_accelerator(options.accelerator)
+    if device == "cpu" and options.precision == "16-mixed":
+        raise ValueError(
+            "trainer.precision: expected 32-true, 64-true or bf16-mixed on a CPU, got 16-mixed"
+        )
     batch = _CPU_EVALUATION_BATCH if device == "cpu" else _GPU_EVALUATION_BATCH
     return replace(options, accelerator=device, eval_batch_size=options.eval_batch_size or batch)
 
@@ -59,7 +66,7 @@ def settle(
         ValueError: The engine that was asked for cannot train this exactly.
     """
     engine, reason = _engine(options, workload, phases, participants)
-    options = replace(options, engine=engine)
+    options = _without_unread(replace(options, engine=engine))
     if engine == "vectorized":
         return _settle_vectorized(options, workload, phases, participants), reason
     if engine == "parallel":
@@ -105,7 +112,7 @@ def _engine(
 ) -> tuple[EngineName, str]:
     if options.engine != "auto":
         if options.engine == "parallel":
-            _refuse_parallel(options, workload)
+            _refuse_parallel(options, workload, phases)
         return options.engine, "as configured"
     if options.accelerator != "cpu":
         reason = _cannot_stack(options, workload, phases, "streams")
@@ -113,10 +120,24 @@ def _engine(
     workers = options.workers or _workers(options, participants)
     if workers < 2:
         return "sequential", f"no GPU, {cores()} cores, {participants} clients a round"
-    obstacle = _cannot_send(workload)
+    obstacle = _cannot_send(options, workload, phases)
     if obstacle:
         return "sequential", obstacle
     return "parallel", f"no GPU, {cores()} cores"
+
+
+def _without_unread(options: TrainerOptions) -> TrainerOptions:
+    """Open again what the engine does not read, and say so."""
+    read = {"parallel": {"workers"}, "vectorized": {"chunk", "kernel"}}.get(options.engine, set())
+    nothing = TrainerOptions()
+    unread = {
+        name: getattr(nothing, name)
+        for name in {"workers", "chunk", "kernel"} - read
+        if getattr(options, name) != getattr(nothing, name)
+    }
+    for name in sorted(unread):
+        log.warning("trainer.%s: not used by the %s engine", name, options.engine)
+    return replace(options, **unread)
 
 
 def _settle_vectorized(
@@ -128,8 +149,11 @@ def _settle_vectorized(
         for kernel, memory_format in VARIANTS
         if options.kernel in ("auto", kernel) and options.memory_format in ("auto", memory_format)
     ]
-    if options.kernel != "auto" and options.memory_format != "auto":
-        variants = [(options.kernel, options.memory_format)]
+    if not variants:
+        raise ValueError(
+            f"trainer.memory_format: expected contiguous with kernel {options.kernel}, got "
+            f"{options.memory_format}"
+        )
     variants = _usable(options, workload, phases, variants)
     kernel, memory_format = variants[0]
     if options.accelerator == "cuda" and len(variants) > 1:
@@ -194,25 +218,27 @@ def _workers(options: TrainerOptions, participants: int) -> int:
     return max(1, min(cores() // options.threads, participants))
 
 
-def _refuse_parallel(options: TrainerOptions, workload: Workload) -> None:
+def _refuse_parallel(options: TrainerOptions, workload: Workload, phases: Phases) -> None:
     if options.accelerator != "cpu":
         raise ValueError(
             f"trainer.engine: expected auto, sequential or vectorized on {options.accelerator}, "
             f"got parallel, which is for CPU cores"
         )
-    obstacle = _cannot_send(workload)
+    obstacle = _cannot_send(options, workload, phases)
     if obstacle:
         raise ValueError(f"trainer.engine: parallel cannot be used: {obstacle}")
 
 
-def _cannot_send(workload: Workload) -> str | None:
-    """Return why a workload cannot reach another process, or None."""
-    if start_method() == "fork":
-        return None
-    try:
-        pickle.dumps((workload.model, workload.optimizer))
-    except Exception as error:  # whatever a user's class raises
-        return f"the model or optimiser cannot be sent to another process ({error})"
+def _cannot_send(options: TrainerOptions, workload: Workload, phases: Phases) -> str | None:
+    """Return why another process could not train, or None."""
+    sent: list[tuple[str, object]] = [("a term of the objective", list(phases))]
+    if start_method(options.threads) == "spawn":
+        sent += [("the model", workload.model), ("the optimiser", workload.optimizer)]
+    for what, value in sent:
+        try:
+            pickle.dumps(value)
+        except Exception as error:  # whatever a user's class raises
+            return f"{what} cannot be sent to another process ({error})"
     return None
 
 
@@ -224,19 +250,21 @@ def _memory_format(options: TrainerOptions, workload: Workload) -> MemoryFormat:
 
 
 def _allows_channels_last(workload: Workload) -> bool:
-    """Try one step of a copy of the model in both formats."""
+    """Try a copy of the model in both formats, in training and in evaluation."""
     seed = derive_seed(workload.data.seed, "memory format")
     shape = workload.data.images.input_shape
     logits: list[torch.Tensor] = []
     for memory_format in MEMORY_FORMATS.values():
         with seeded(seed):
             images = torch.randn(2, *shape, dtype=workload.data.dtype)
+            images = images.contiguous(memory_format=memory_format)
             model = deepcopy(workload.model).train().to(memory_format=memory_format)
             try:
-                output = model(images.contiguous(memory_format=memory_format))
+                output = model(images)
                 output.sum().backward()
-            except RuntimeError:  # such as a view of what is not contiguous
+                scored = model.eval()(images)
+            except Exception:  # such as a view of what is not contiguous
                 return False
-            logits.append(output.detach())
+            logits.append(torch.cat([output, scored]).detach())
     plain, channels_last = logits
     return torch.allclose(plain, channels_last, rtol=1e-3, atol=1e-3)

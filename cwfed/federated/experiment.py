@@ -104,10 +104,6 @@ class Experiment:
                 f"got {self.participation}"
             )
         check_optimizer(self.client.optimizer)
-        if self.trainer.precision == "16-mixed" and self.trainer.accelerator == "cpu":
-            raise ValueError(
-                "trainer.precision: expected 32-true, 64-true or bf16-mixed on a CPU, got 16-mixed"
-            )
 
     def phases(self) -> list[tuple[TrainingPhase, Objective]]:
         """Return the phases of local training and their objectives, λ filled in.

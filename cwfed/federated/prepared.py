@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cwfed.aggregators.base import ServerContext
 from cwfed.data.federated import FederatedData, Part
 from cwfed.engines.base import Workload
+from cwfed.engines.exactness import check_objectives
 from cwfed.engines.sequential import model_state
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import make_engine, settle
@@ -52,12 +53,13 @@ class PreparedRun:
         """Return the run with its engine chosen.
 
         Raises:
-            ValueError: The engine that was asked for cannot train this exactly.
+            ValueError: A term of the objective fails, or the engine that was asked for cannot
+                train this exactly.
         """
         participants = len(self.sampler().sample(1))
-        trainer, reason = settle(
-            self.trainer, self.workload(), self.experiment.phases(), participants
-        )
+        workload, phases = self.workload(), self.experiment.phases()
+        check_objectives(workload, phases)
+        trainer, reason = settle(self.trainer, workload, phases, participants)
         return replace(self, trainer=trainer, reason=reason)
 
     def label_counts_MK(self) -> Tensor:

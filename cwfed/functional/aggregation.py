@@ -9,6 +9,7 @@ clients, ``[M, ...]``.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 
 import torch
 from torch import Tensor
@@ -141,14 +142,14 @@ def mix(weights_RM: Tensor, theta_M: Tensor, rows: Tensor | None = None) -> Tens
     if len(distinct_UM) == len(weights_RM):
         distinct_UM, row_of_R = weights_RM, torch.arange(len(weights_RM))
     single = len(distinct_UM) == 1
-    flat_M = theta_M.reshape(len(theta_M), -1)
+    flat_M = theta_M.reshape(len(theta_M), prod(theta_M.shape[1:]))
     mixed = empty_rows(1 if single else len(weights_RM), flat_M)
     with exact_products():
         if rows is None and len(mixed) == len(distinct_UM) and theta_M.element_size() >= 4:
             torch.mm(distinct_UM.to(theta_M), flat_M, out=mixed)
         else:
             _mix_blocks(distinct_UM, row_of_R[: len(mixed)], flat_M, rows, mixed)
-    return mixed.reshape(-1, *theta_M.shape[1:]).expand(len(weights_RM), *theta_M.shape[1:])
+    return mixed.reshape(len(mixed), *theta_M.shape[1:]).expand(len(weights_RM), *theta_M.shape[1:])
 
 
 @contextmanager

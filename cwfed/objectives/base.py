@@ -49,6 +49,9 @@ class ClientContext:
 class ObjectiveTerm(ABC):
     """One term of the local objective: ``weight * value``.
 
+    A term keeps nothing from call to call: engines call it for one client after the other, for
+    several at once, and in several processes. The same holds for models, except for buffers.
+
     Attributes:
         weight: Factor of the term, >= 0; a term of weight 0 is not evaluated. None asks the run
             for the data set's own factor.

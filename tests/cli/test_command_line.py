@@ -658,3 +658,25 @@ def test_wandb_writes_into_the_run_folder(tmp_path, monkeypatch):
 def test_wandb_is_imported_only_when_used():
     code = "import sys, cwfed.cli.commands; sys.exit('wandb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_workers_with_several_threads_finish(tmp_path):
+    """Threads of OpenMP do not survive a fork: a forked worker would wait for them for ever."""
+    options = ("--trainer.engine", "parallel", "--trainer.workers", "2", "--trainer.threads", "2")
+    command = [sys.executable, "-m", "cwfed", "fit", *SMALL, "--rounds", "1", *options]
+    done = subprocess.run([*command, "--run_dir", str(tmp_path / "run")], timeout=240)
+    assert done.returncode == 0
+
+
+def test_a_worker_that_dies_leaves_one_line_and_the_way_on(tmp_path, monkeypatch, capfd):
+    def killed(self, *_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr("cwfed.engines.parallel._Servant.fit", killed)
+    folder = tmp_path / "run"
+    options = ("--trainer.engine", "parallel", "--trainer.workers", "2")
+    assert main(["fit", *SMALL, *options, "--run_dir", str(folder)]) == 1
+    error = capfd.readouterr().err
+    assert "its worker process ended with code -9 (killed: was the memory used up?)" in error
+    assert f"cwfed fit --resume {folder}" in error
+    assert "Traceback" not in error

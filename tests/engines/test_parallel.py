@@ -167,9 +167,10 @@ def test_a_worker_that_dies_is_named_with_its_client():
     pool.close()
 
 
-def test_workers_leave_ctrl_c_to_their_parent():
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_workers_leave_signals_to_their_parent(which):
     pool, replies = make_pool(), []
-    pool.run([task("signal_me", signal.SIGINT, replies=replies)])
+    pool.run([task("signal_me", which, replies=replies)])
     assert replies == ["alive"]
     pool.close()
 
@@ -195,7 +196,7 @@ def test_dear_tasks_start_first():
     pool.close()
 
 
-@pytest.mark.skipif(workers.start_method() != "fork", reason="forks a parent to kill it")
+@pytest.mark.skipif(workers.start_method(1) != "fork", reason="forks a parent to kill it")
 def test_workers_die_with_their_parent():
     read, write = os.pipe()
     parent = os.fork()
@@ -217,7 +218,7 @@ def test_workers_die_with_their_parent():
 
 
 def test_spawned_workers_give_the_same(monkeypatch):
-    monkeypatch.setattr(workers, "start_method", lambda: "spawn")
+    monkeypatch.setattr(workers, "start_method", lambda threads: "spawn")
     client = LocalTraining(batch_size=8, optimizer=momentum)
     changes = {"rounds": 1, "client": client}
     one = run_with(lambda work: SequentialEngine(work, "cpu", "64-true"), **changes)

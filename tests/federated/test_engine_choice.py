@@ -1,13 +1,16 @@
 """What `engine: auto` picks, and that a run folder keeps the choice."""
 
 import json
+import random
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import TinyNet, small_experiment
+from helpers import TinyNet, assert_same, small_experiment
+from helpers import run as train
 from torch import nn
 
 from cwfed.cli import main
@@ -16,10 +19,11 @@ from cwfed.engines.parallel import ParallelEngine
 from cwfed.engines.sequential import SequentialEngine
 from cwfed.engines.timing import VARIANTS
 from cwfed.engines.vectorized import VectorizedEngine
-from cwfed.federated import TrainerOptions, engines
+from cwfed.federated import LocalTraining, TrainerOptions, engines
 from cwfed.federated.engines import describe_engine, make_engine, settle
 from cwfed.federated.folder import config_hash
 from cwfed.models import CNN4
+from cwfed.objectives import WDR
 
 AUTO = TrainerOptions(accelerator="cpu")
 SMALL = (
@@ -34,6 +38,11 @@ class Viewing(TinyNet):
     def forward(self, x):
         x = torch.relu(self.norm(self.conv(x)))
         return self.out(torch.relu(self.hidden(x.view(len(x), -1))))
+
+
+class ViewingWhenScored(Viewing):
+    def forward(self, x):
+        return super().forward(x) if not self.training else TinyNet.forward(self, x)
 
 
 class Flat(nn.Module):
@@ -63,7 +72,8 @@ def test_cores_are_used(four_cores):
     assert (run.trainer.engine, run.trainer.workers) == ("parallel", 4)
     assert "4 cores" in run.reason
     assert describe_engine(run.trainer) == "engine parallel on cpu, 4 workers, 1 thread"
-    assert settled(replace(AUTO, threads=2)).workers == 2
+    sgd = LocalTraining(8, optimizer=partial(torch.optim.SGD, lr=0.05))
+    assert settled(replace(AUTO, threads=2), client=sgd).workers == 2
     assert settled(participation=0.6).workers == 3, "no more workers than clients of a round"
     assert settled(replace(AUTO, workers=3)).workers == 3
 
@@ -74,11 +84,11 @@ def test_nothing_to_share_is_sequential(four_cores):
 
 
 def test_what_cannot_be_sent_is_sequential(four_cores, monkeypatch):
-    monkeypatch.setattr(engines, "start_method", lambda: "spawn")
+    monkeypatch.setattr(engines, "start_method", lambda threads: "spawn")
     run = small_experiment(trainer=AUTO).prepare()  # its optimiser is a lambda
     assert run.trainer.engine == "sequential"
     assert "cannot be sent to another process" in run.reason
-    with pytest.raises(ValueError, match=r"trainer.engine: parallel cannot be used: the model or"):
+    with pytest.raises(ValueError, match=r"trainer.engine: parallel cannot be used: the optimiser"):
         settled(replace(AUTO, engine="parallel"))
 
 
@@ -96,6 +106,7 @@ def test_parallel_is_for_the_cpu():
         (CNN4, "64-true", "contiguous"),
         (TinyNet, "bf16-mixed", "channels_last"),
         (Viewing, "32-true", "contiguous"),
+        (ViewingWhenScored, "32-true", "contiguous"),
         (Flat, "32-true", "contiguous"),
     ],
 )
@@ -251,4 +262,74 @@ def test_bad_numbers_are_refused(option, value):
 
 def test_start_method_is_safe_beside_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert workers.start_method() == "spawn"
+    assert workers.start_method(1) == "spawn"
+
+
+def test_start_method_is_safe_with_threads():
+    assert workers.start_method(2) == "spawn"
+
+
+class Unsendable(WDR):
+    def __init__(self):
+        super().__init__()
+        self.hidden = lambda: None
+
+
+class Counting(WDR):
+    """Draws from a generator that PyTorch does not know."""
+
+    def value(self, step, client):
+        return super().value(step, client) * (1 + np.random.rand() + random.random())
+
+
+class Vector(WDR):
+    def value(self, step, client):
+        return step.logits_BK[0]
+
+
+class Failing(WDR):
+    def value(self, step, client):
+        raise KeyError("nothing")
+
+
+def test_a_term_that_cannot_be_sent_is_trained_in_this_process(four_cores):
+    run = small_experiment(trainer=AUTO, objectives=[Unsendable()]).prepare()
+    assert run.trainer.engine == "sequential"
+    assert "a term of the objective cannot be sent" in run.reason
+    with pytest.raises(ValueError, match="parallel cannot be used: a term of the objective"):
+        settled(replace(AUTO, engine="parallel"), objectives=[Unsendable()])
+
+
+def test_numbers_from_numpy_and_python_are_a_function_of_the_seed():
+    def trained(engine):
+        options = replace(AUTO, engine=engine)
+        return train(small_experiment(objectives=[Counting()], trainer=options))
+
+    before = np.random.get_state()[1].tolist(), random.getstate()
+    assert_same(dict(trained("parallel").uploads), dict(trained("sequential").uploads))
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == before
+    with pytest.raises(ValueError, match="random numbers"):
+        settled(replace(AUTO, engine="vectorized"), dropout=0.0, objectives=[Counting()])
+
+
+@pytest.mark.parametrize("term", [Vector, Failing])
+@pytest.mark.parametrize("engine", ["sequential", "parallel", "vectorized"])
+def test_a_term_that_fails_is_refused_by_every_engine(term, engine):
+    with pytest.raises(ValueError, match=r"objectives: a term fails in training: \w+Error"):
+        settled(replace(AUTO, engine=engine), dropout=0.0, objectives=[term()])
+
+
+def test_what_an_engine_does_not_read_is_said_and_opened(caplog):
+    chosen = settled(replace(AUTO, engine="sequential", workers=3, kernel="unfold"))
+    assert (chosen.workers, chosen.kernel) == (None, "auto")
+    assert "trainer.workers: not used by the sequential engine" in caplog.text
+    assert "trainer.kernel: not used" in caplog.text
+    asked = {"engine": "vectorized", "kernel": "unfold", "memory_format": "channels_last"}
+    with pytest.raises(ValueError, match="memory_format: expected contiguous with kernel unfold"):
+        settled(replace(AUTO, **asked), dropout=0.0)
+
+
+def test_half_precision_is_refused_on_a_cpu_found_automatically(monkeypatch):
+    monkeypatch.setattr(engines, "resolve_accelerator", lambda _: "cpu")
+    with pytest.raises(ValueError, match=r"trainer.precision: expected .* got 16-mixed"):
+        settled(TrainerOptions(precision="16-mixed"))

@@ -191,3 +191,9 @@ def test_mix_with_the_identity_changes_no_bit():
 def test_sample_weights_without_samples_count_equally():
     weights = sample_weights(torch.tensor([0, 0, 9]), torch.tensor([0, 1]))
     assert weights.tolist() == [0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_a_tensor_without_elements_is_mixed_to_one(shape):
+    assert mix(torch.full((3, 3), 1 / 3), torch.zeros(3, *shape)).shape == (3, *shape)
+    assert mix(torch.rand(3, 3), torch.zeros(3, *shape)).shape == (3, *shape)
