@@ -16,7 +16,7 @@ _CSV = (
 )  # fmt: skip
 _LATEX = {
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "±": r"$\pm$", "−": "$-$", "α": r"$\alpha$", "λ": r"$\lambda$", "≈": r"$\approx$",
+    "±": r"$\pm$", "−": "$-$", "–": "--", "α": r"$\alpha$", "λ": r"$\lambda$", "≈": r"$\approx$",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
 }  # fmt: skip
 

@@ -152,8 +152,10 @@ def _compare_curves(
 
 
 def _cells(target: str) -> set[str]:
-    name, _, cell = target.partition("/")
-    row, _, column = cell.partition("/")
+    parts = target.rsplit("/", 2)
+    if len(parts) != 3:
+        raise UsageError(f"verify: expected TABLE/ROW/COLUMN, got {target!r}")
+    name, row, column = parts
     (table,) = load_tables([name])
     resolver = Resolver()
     found = set()
@@ -161,7 +163,7 @@ def _cells(target: str) -> set[str]:
         cells = cells_of(table, profile, resolver)
         if (row, column) not in cells:
             known = ", ".join("/".join(each) for each in cells)
-            raise UsageError(f"verify: expected one of {known} in {name}, got {cell!r}")
+            raise UsageError(f"verify: expected one of {known} in {name}, got {row}/{column}")
         found.add(cells[row, column])
     return found
 
