@@ -164,7 +164,7 @@ def _resolve_cell(
     own = {**table.options, **column.options, **row.options, **row.cells.get(column_name, {})}
     try:
         if profile.generated:
-            own |= generated_options(column.config, own)
+            own |= {**generated_options(column.config, own), **column.generated}
         arguments = [
             *("--config", column.config, "--algorithm", row.algorithm),
             *_arguments({**own, **profile.options, **base}),

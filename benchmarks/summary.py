@@ -177,8 +177,10 @@ def _entry(
     quoted = [line for line in lines if line["metrics"][metric][table.choice]]
     values = tuple(100 * line["metrics"][metric][table.choice]["accuracy"] for line in quoted)
     published = table.published(row.name, column.name)
-    verdict = judge(fmean(values) if values else None, published, scaled=scaled)
     sibling = table.sibling.get((row.name, column.name))
+    if metric not in row.metrics:
+        published, sibling = Published(None, published.tolerance), None
+    verdict = judge(fmean(values) if values else None, published, scaled=scaled)
     return Entry(row, column, metric, values, tuple(quoted), published, sibling, verdict)
 
 

@@ -14,6 +14,7 @@ A table needs no code. All there is to say, in a file of ``benchmarks/tables/`` 
         title: 5 clients                           # default: the name
         tolerance: 0.5                             # instead of the table's
         options: {partition.num_clients: 5}        # for this column
+        generated: {partition.num_clients: 4}      # beside them on the smoke profile's small data
     rows:                                          # required
       fedavg: {metric: received}                   # received, post_local or both: required
       cwfedavg_output:
@@ -78,6 +79,7 @@ class Column:
     config: str
     tolerance: float
     options: Options
+    generated: Options
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ def _column(name: str, own: Fields, tolerance: float) -> Column:
         own.take("config", "a text"),
         own.take("tolerance", "a number", tolerance),
         own.take("options", "a mapping", {}),
+        own.take("generated", "a mapping", {}),
     )
 
 

@@ -125,7 +125,11 @@ def test_options_of_table_column_row_and_cell_count_in_this_order(tmp_path, reso
         "options": options,
         "columns": {
             "one": {"config": "quickstart", "options": {"wdr_lambda": 2, "participation": 0.6}},
-            "two": {"config": "quickstart"},
+            "two": {
+                "config": "quickstart",
+                "options": {"wdr_lambda": 2},
+                "generated": {"partition.num_clients": 3},
+            },
         },
         "rows": {
             "cwfedavg": {
@@ -142,6 +146,12 @@ def test_options_of_table_column_row_and_cell_count_in_this_order(tmp_path, reso
     assert one.config["val_fraction"] == 0.1
     assert one.config["client"]["batch_size"] == 5
     assert one.rounds == 30
+    assert two.config["partition"]["init_args"]["num_clients"] == 10
+    one, two = expand(load_table(path), PROFILES["smoke"], resolver)
+    assert one.config["partition"]["init_args"]["num_clients"] == 10
+    assert two.config["partition"]["init_args"]["num_clients"] == 3
+    assert two.config["data"]["class_path"].endswith("SyntheticImages")
+    assert (two.rounds, two.config["wdr_lambda"]) == (2, 3)
 
 
 def test_a_cell_that_does_not_resolve_is_named(tmp_path, resolver):

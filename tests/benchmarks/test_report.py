@@ -107,6 +107,13 @@ def test_scaled_sections_show_both_metrics_and_rank_within_one(found):
     assert {e.verdict for e in scaled.entries} == {"scaled", "missing"}
 
 
+def test_one_run_is_shown_once_where_both_metrics_are(table):
+    shared = {**CELLS, ("b", "one"): "A"}
+    full, scaled = sections(table, shared, LINES, generated=False)
+    assert {entry.row.name for entry in full.entries} == {"a", "b", "c", "d"}
+    assert {entry.row.name for entry in scaled.entries} == {"a", "c", "d"}
+
+
 def test_generated_data_never_follow_the_protocol(table):
     (only, _) = sections(table, CELLS, LINES, generated=True)
     assert (only.scaled, only.label) == (True, "4 of 4 rounds, generated data")
@@ -140,7 +147,9 @@ def test_markdown(table, found):
     assert lines[scaled + 2].startswith(
         "| method | scored | ours (best), 2 of 4 rounds | seeds | paper, 4 rounds | verdict |"
     )
-    assert "| B | received | **36.00** | 1 | ≈ 55 | scaled | n/a |" in lines
+    assert "| B | post-local | 39.00 | 1 | ≈ 55 | scaled | n/a |" in lines
+    # The published figure stands beside the metric that it is read as, and no other.
+    assert "| B | received | **36.00** | 1 | n/a | scaled | n/a |" in lines
     assert "![4 rounds](curve.png)" in lines
     assert lines[-3:] == ["- Published figures: a book.", "- A note.", "- A remark."]
     row = f"| A | One_column | 1 | `{LINES[1]['key'][:12]}` | `555555555555` | 0.1.0 | 2.14 "
