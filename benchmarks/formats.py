@@ -160,12 +160,6 @@ def _latex_section(section: Section) -> str:
 
 
 def _csv_row(section: Section, entry: Entry) -> dict[str, Any]:
-    lines = entry.lines
-
-    def each(name: str) -> str:
-        return " ".join(str(line[name]) for line in lines)
-
-    versions = {" ".join(f"{n}={v}" for n, v in line["versions"].items()) for line in lines}
     return {
         "table": section.table.name,
         "column": entry.column.name,
@@ -185,9 +179,16 @@ def _csv_row(section: Section, entry: Entry) -> dict[str, Any]:
         "difference": "" if section.scaled else _plain(entry.difference),
         "verdict": entry.verdict,
         "sibling": _plain(entry.sibling),
-        "seeds": each("seed"),
-        "config_hashes": each("config_hash"),
-        "partition_hashes": each("partition_hash"),
+        **_csv_origin(entry.lines),
+    }
+
+
+def _csv_origin(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    versions = {" ".join(f"{n}={v}" for n, v in line["versions"].items()) for line in lines}
+    return {
+        "seeds": " ".join(str(line["seed"]) for line in lines),
+        "config_hashes": " ".join(line["config_hash"] for line in lines),
+        "partition_hashes": " ".join(line["partition_hash"] for line in lines),
         "versions": "; ".join(sorted(versions)),
     }
 

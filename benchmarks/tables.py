@@ -155,7 +155,7 @@ def load_table(path: Path) -> Table:
     tolerance = fields.take("tolerance", "a number", 1.0)
     columns = _each(fields, "columns", lambda name, own: _column(name, own, tolerance))
     rows = _each(fields, "rows", lambda name, own: _row(name, own, columns))
-    paper = _grid(fields.take("paper", "a mapping", {}), rows, columns, f"{path}: paper")
+    paper = _paper(fields, rows, columns)
     sibling = Fields(fields.take("sibling", "a mapping", {"values": {}}), f"{path}: sibling.")
     choice = choose(fields.take("choice", "a text", "best"), CHOICES, f"{path}: choice")
     table = Table(
@@ -168,12 +168,10 @@ def load_table(path: Path) -> Table:
         columns,
         rows,
         _first(fields, rows),
-        {cell: _published(value, columns[cell[1]], path, cell) for cell, value in paper.items()},
+        paper,
         _sibling(sibling, rows, columns),
         _sibling_title(sibling),
-        tuple(
-            check(note, "a text", f"{path}: notes") for note in fields.take("notes", "a list", [])
-        ),
+        _notes(fields),
         _by_profile(fields, "rounds", "an integer >= 1"),
         _by_profile(fields, "seeds", "a list of integers >= 0"),
     )
@@ -240,8 +238,18 @@ def _grid(
     return grid
 
 
-def _published(value: Any, column: Column, path: Path, cell: tuple[str, str]) -> Published:
-    where = f"{path}: paper.{cell[0]}.{cell[1]}"
+def _paper(
+    fields: Fields, rows: Mapping[str, Row], columns: Mapping[str, Column]
+) -> dict[tuple[str, str], Published]:
+    where = f"{fields.where}paper"
+    grid = _grid(fields.take("paper", "a mapping", {}), rows, columns, where)
+    return {
+        (row, column): _published(value, columns[column], f"{where}.{row}.{column}")
+        for (row, column), value in grid.items()
+    }
+
+
+def _published(value: Any, column: Column, where: str) -> Published:
     if value is None:
         return Published(None, column.tolerance)
     if not isinstance(value, dict):
@@ -254,6 +262,11 @@ def _published(value: Any, column: Column, path: Path, cell: tuple[str, str]) ->
     )
     own.finish()
     return published
+
+
+def _notes(fields: Fields) -> tuple[str, ...]:
+    notes = fields.take("notes", "a list", [])
+    return tuple(check(note, "a text", f"{fields.where}notes") for note in notes)
 
 
 def _sibling(
