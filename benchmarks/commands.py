@@ -32,7 +32,13 @@ def run(options: Namespace) -> int:
     ledger = _ledger(options, profile)
     estimator = Estimator(read_ledger(ledger))
     settings = Settings(
-        ledger, _slots(options.jobs), profile.warm and has_warm(), options.retry, options.budget
+        ledger,
+        _slots(options.jobs),
+        warm=profile.warm and has_warm(),
+        retry=options.retry,
+        # All cells of all tables would leave gigabytes that nobody wants to continue from.
+        discard=profile.generated,
+        budget=options.budget,
     )
     place = Workplace(_runs(options))
     with Board(len(jobs)) as board:

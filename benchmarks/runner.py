@@ -4,6 +4,7 @@ It can be stopped and started at any time, and several may share a folder: finis
 passed over, unfinished ones resumed, and what another process is on is left to it.
 """
 
+import shutil
 import signal
 import time
 from collections import Counter, deque
@@ -21,7 +22,7 @@ from benchmarks.jobs import Job
 from benchmarks.launch import Claim, Cold, Started, Warm, is_written
 from benchmarks.ledger import append
 from benchmarks.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
-from cwfed.federated.folder import read_result
+from cwfed.federated.folder import CHECKPOINTS, read_result
 
 STOPPED = "stopped"
 _TICK = 0.1
@@ -36,6 +37,7 @@ class Settings:
         slots: Environment of each process that may run at a time.
         warm: Fork processes that have imported everything.
         retry: Run jobs again that failed before.
+        discard: Delete a finished run's checkpoints.
         budget: Seconds after which what still runs is stopped, to be resumed another time.
     """
 
@@ -43,6 +45,7 @@ class Settings:
     slots: Sequence[Mapping[str, str]] = ({},)
     warm: bool = False
     retry: bool = False
+    discard: bool = False
     budget: float | None = None
 
 
@@ -164,6 +167,8 @@ class Runner:
         except ValueError as error:
             return FAILED, str(error)
         append(self.settings.ledger, line)
+        if own and self.settings.discard:
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         self.estimator.learn(line)
         return DONE, describe(line)
 

@@ -133,21 +133,26 @@ def test_verification_reruns_and_catches_a_changed_number(finished, tmp_path, ca
 
 
 def test_an_interrupted_run_goes_on_where_it_was(finished, tmp_path, capsys):
-    table, _ = finished
+    table, done = finished
     runs = tmp_path / "runs"
-    options = ["--rounds", "2", "--only", "fedavg"]
-    assert run(table, runs, *options) == 0
-    (folder,) = cells(runs)
-    before = (folder / "rounds.jsonl").read_text()
-    line = read_ledger(runs / "ledger.jsonl")[0]
+    config = next((done / "cells").glob("*fedavg*.yaml"))
+    folder = runs / "cells" / config.stem
+    # A copy, since this process holds the lock of what it has written.
+    assert cwfed(["fit", "--config", str(config), "--run_dir", str(tmp_path / "fit")]) == 0
+    shutil.copytree(tmp_path / "fit", folder)
     # What a kill after the last round leaves: a checkpoint and no result.
     (folder / "result.json").unlink()
-    (runs / "ledger.jsonl").unlink()
-    assert main(["status", str(table), "--profile", "smoke", "--runs", str(runs), *options]) == 0
+    before = (folder / "rounds.jsonl").read_text()
+    options = [str(table), "--profile", "smoke", "--runs", str(runs), "--only", "fedavg"]
+    capsys.readouterr()
+    assert main(["status", *options]) == 0
     assert "after round 2 of 2" in capsys.readouterr().out
-    assert run(table, runs, *options) == 0
+    assert main(["run", *options]) == 0
     assert (folder / "rounds.jsonl").read_text() == before
-    assert read_ledger(runs / "ledger.jsonl") == [line]
+    (line,) = read_ledger(runs / "ledger.jsonl")
+    assert line["curves"] == read_ledger(done / "ledger.jsonl")[1]["curves"]
+    # Nobody continues a finished run on generated data.
+    assert not (folder / "checkpoints").exists()
 
 
 def test_runs_made_by_hand_are_adopted_if_they_are_the_same(finished, tmp_path):
