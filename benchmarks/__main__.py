@@ -1,0 +1,60 @@
+"""``python -m benchmarks``: the tables of the paper as jobs that can be stopped, repeated, checked.
+
+  list                              the tables and profiles
+  run TABLE --profile cpu           run what is not done yet
+  status TABLE --profile cpu        what is done, failed, left
+  report TABLE -o DIR               Markdown, LaTeX, CSV and curves
+  verify TABLE/ROW/COLUMN           run a number of the ledger again and compare
+
+A TABLE is the name of a shipped table or a YAML file; none means all shipped tables.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from benchmarks.options import add_commands, list_tables
+from cwfed.cli.files import UsageError
+from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError."""
+        raise UsageError(message)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 0, 1 (failed, mismatch), 2 (a mistake) or 130."""
+    parser = _Parser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_commands(parser)
+    command = "benchmarks"
+    try:
+        options = parser.parse_args(arguments)
+        command = f"benchmarks {options.command}"
+        if options.command == "list":
+            return list_tables()
+        # Imported here, since it takes seconds, and a mistyped option should not.
+        from benchmarks.commands import COMMANDS
+
+        return COMMANDS[options.command](options)
+    except (UsageError, ValueError, OSError) as error:
+        message = " ".join(str(error).split())
+        Terminal(stderr=True).say(f"{command}: error: {message}")
+        return USAGE_ERROR
+    except SystemExit as stop:
+        # --help ends like this.
+        return int(stop.code or 0)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

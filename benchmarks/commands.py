@@ -1,0 +1,148 @@
+"""What the commands of ``python -m benchmarks`` do, but for ``list``."""
+
+import os
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from benchmarks.board import Board
+from benchmarks.estimate import Estimator, clock
+from benchmarks.fields import choose
+from benchmarks.jobs import Job, Resolver, check_only, expand, select_shard, unique
+from benchmarks.launch import devices, has_warm
+from benchmarks.ledger import LEDGER, read_ledger
+from benchmarks.profiles import PROFILES, Profile
+from benchmarks.report import gather, write_report
+from benchmarks.runner import Runner, Settings
+from benchmarks.tables import load_tables
+from benchmarks.verify import Check, find_line
+from benchmarks.verify import verify as check_line
+from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
+from cwfed.cli.files import user_path
+from cwfed.cli.guard import INTERRUPTED, Terminal
+
+
+def run(options: Namespace) -> int:
+    """Run the jobs of tables that are not done yet."""
+    profile = _profile(options)
+    jobs = _jobs(options, profile)
+    ledger = _ledger(options, profile)
+    estimator = Estimator(read_ledger(ledger))
+    settings = Settings(
+        ledger,
+        _slots(options.jobs),
+        warm=profile.warm and has_warm(),
+        retry=options.retry,
+        # All cells of all tables would leave gigabytes that nobody wants to continue from.
+        discard=profile.generated,
+        budget=options.budget,
+    )
+    place = Workplace(_runs(options))
+    with Board(len(jobs)) as board:
+        _announce(jobs, place, estimator, len(settings.slots), board)
+        runner = Runner(jobs, place, settings, estimator, board)
+        outcomes = runner.run()
+        board.say(", ".join(f"{count} {what}" for what, count in outcomes.items() if count))
+    if runner.interrupted:
+        return INTERRUPTED
+    return 1 if outcomes[FAILED] else 0
+
+
+def status(options: Namespace) -> int:
+    """Print what has become of each job."""
+    profile = _profile(options)
+    jobs, place, terminal = _jobs(options, profile), Workplace(_runs(options)), Terminal()
+    estimator = Estimator(read_ledger(_ledger(options, profile)))
+    counts: Counter[str] = Counter()
+    left = 0.0
+    for job in jobs:
+        state, about = place.state(job)
+        counts[state] += 1
+        if state not in (DONE, SKIPPED):
+            left += estimator.seconds(job)
+        terminal.say(f"{state:12} {job.label}{f': {about}' if about and state != OPEN else ''}")
+    terminal.say(f"{', '.join(f'{n} {what}' for what, n in counts.items())}; {clock(left)} left")
+    return 0
+
+
+def report(options: Namespace) -> int:
+    """Write tables and curves."""
+    profile = _profile(options)
+    tables = load_tables(options.tables)
+    runs = _runs(options)
+    lines = gather(_ledger(options, profile), runs if runs.is_dir() else None)
+    output = user_path(options.output, "--output")
+    for path in write_report(tables, profile, lines, output, Resolver()):
+        Terminal().say(str(path))
+    return 0
+
+
+def verify(options: Namespace) -> int:
+    """Run a number of the ledger again."""
+    lines = read_ledger(user_path(options.ledger, "--ledger") if options.ledger else LEDGER)
+    line = find_line(options.target, lines, options.seed, options.rounds)
+    data_dir = user_path(options.data_dir, "--data_dir") if options.data_dir else None
+    terminal = Terminal()
+    mismatches = check_line(line, Check(options.rounds, options.tolerance, data_dir))
+    for mismatch in mismatches:
+        terminal.say(f"{line['key'][:12]}: {mismatch}")
+    if not mismatches:
+        rounds = min(options.rounds or line["rounds"], line["rounds"])
+        terminal.say(f"{line['key'][:12]}: {rounds} of {line['rounds']} rounds match")
+    return 1 if mismatches else 0
+
+
+COMMANDS: dict[str, Callable[[Namespace], int]] = {
+    "run": run,
+    "status": status,
+    "report": report,
+    "verify": verify,
+}
+
+
+def _announce(
+    jobs: Sequence[Job], place: Workplace, estimator: Estimator, slots: int, board: Board
+) -> None:
+    """Say what there is to do, how long it takes and what it needs."""
+    states = {job.key: place.state(job)[0] for job in jobs}
+    counts = Counter(states.values())
+    board.say(f"{len(jobs)} jobs: {', '.join(f'{n} {state}' for state, n in counts.items())}")
+    left = [job for job in jobs if states[job.key] not in (DONE, SKIPPED)]
+    if left:
+        seconds = sum(map(estimator.seconds, left)) / slots
+        memory = max(map(estimator.memory, left)) * slots / 1e9
+        board.say(f"about {clock(seconds)} and at most about {memory:.1f} GB of memory")
+
+
+def _profile(options: Namespace) -> Profile:
+    return PROFILES[choose(options.profile, [*PROFILES], "--profile")]
+
+
+def _runs(options: Namespace) -> Path:
+    return user_path(options.runs, "--runs").absolute()
+
+
+def _ledger(options: Namespace, profile: Profile) -> Path:
+    """Return the ledger: what is made to see whether it runs is not kept with what counts."""
+    if options.ledger:
+        return user_path(options.ledger, "--ledger")
+    return _runs(options) / "ledger.jsonl" if profile.generated else LEDGER
+
+
+def _jobs(options: Namespace, profile: Profile) -> list[Job]:
+    tables = load_tables(options.tables)
+    check_only(tables, options.only)
+    resolver = Resolver()
+    settings = {name: getattr(options, name) for name in ("data_dir", "rounds", "seeds", "only")}
+    jobs = unique(job for table in tables for job in expand(table, profile, resolver, **settings))
+    return select_shard(jobs, options.shard) if options.shard else jobs
+
+
+def _slots(jobs: int) -> list[dict[str, str]]:
+    found = devices(os.environ, torch.cuda.device_count()) if jobs > 1 else []
+    if not found:
+        return [{} for _ in range(jobs)]
+    return [{"CUDA_VISIBLE_DEVICES": found[index % len(found)]} for index in range(jobs)]

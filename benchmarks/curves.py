@@ -1,0 +1,55 @@
+"""Curves: accuracy by round, one figure a column of a table."""
+
+from pathlib import Path
+from statistics import fmean
+
+from matplotlib.figure import Figure
+
+from benchmarks.summary import Entry, Section
+from benchmarks.tables import Column
+
+# Okabe and Ito's palette, told apart with any colour vision; line styles tell apart beyond it.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES = ("-", "--", ":", "-.")
+_LABELS = {"received": "received", "post_local": "post-local"}
+
+
+def mean_curve(entry: Entry) -> tuple[list[int], list[float]]:
+    """Return rounds and accuracies in percent, means over the seeds of an entry.
+
+    Rounds without an evaluation, and the initialisation of a metric that it does not have, are
+    left out.
+    """
+    curves = [line["curves"][entry.metric] for line in entry.lines]
+    points = [
+        (number, 100 * fmean(values))
+        for number, values in enumerate(zip(*curves, strict=True))
+        if None not in values
+    ]
+    return [number for number, _ in points], [value for _, value in points]
+
+
+def plot_column(section: Section, column: Column, path: Path) -> bool:
+    """Draw the curves of a column into a PNG; say whether there was anything to draw."""
+    shown = [
+        entry
+        for entry in section.entries
+        if entry.column == column and entry.lines and entry.metric in entry.row.metrics
+    ]
+    if not shown:
+        return False
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for number, entry in enumerate(shown):
+        rounds, accuracies = mean_curve(entry)
+        style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
+        label = f"{entry.row.title} ({_LABELS[entry.metric]})"
+        colour = _COLOURS[number % len(_COLOURS)]
+        axes.plot(rounds, accuracies, style, color=colour, label=label, linewidth=1.3)
+    axes.set(xlabel="round", ylabel="test accuracy (%)")
+    axes.set_title(f"{section.table.title}: {column.title}, {section.label}", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.9", linewidth=0.5)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure.savefig(path, dpi=150)
+    return True

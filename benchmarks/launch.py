@@ -1,0 +1,184 @@
+"""Processes that run one job each: what crashes there costs one job.
+
+A cold process is ``python -m cwfed fit …``. A warm one is forked from a server that has imported
+everything once, which saves the seconds of imports that would be most of a tiny job.
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Protocol
+
+import cwfed
+from cwfed.cli import main as run_cwfed
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
+
+_ROOT = Path(cwfed.__file__).resolve().parent.parent
+
+
+class Started(Protocol):
+    """A process at work."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal's number; None while it runs."""
+
+    def stop(self) -> None:
+        """Ask it to end after what it is writing, so that it can be resumed."""
+
+
+class Cold:
+    """``python -m cwfed`` with its output in a file.
+
+    Args:
+        arguments: The command and its options.
+        log: File that takes the output.
+        environment: Added to this process's.
+        claim: A lock that lives as long as the process, even if this one is killed.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        claim: "Claim | None" = None,
+    ) -> None:
+        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cwfed", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment, "PYTHONPATH": path},
+                # Ctrl-C reaches this process alone, which then asks its jobs once.
+                start_new_session=True,
+                pass_fds=[claim.fileno()] if claim else [],
+            )
+
+    def poll(self) -> int | None:
+        """See `Started`."""
+        return self.process.poll()
+
+    def stop(self) -> None:
+        """See `Started`."""
+        self.process.terminate()
+
+
+class Warm:
+    """The same in a process that has imported everything already; see `Cold` for the arguments."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        claim: "Claim | None" = None,
+    ) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["cwfed.cli.commands", "benchmarks.launch"])
+        self.process = context.Process(
+            target=_work, args=(list(arguments), str(log), dict(environment))
+        )
+        self.process.start()
+
+    def poll(self) -> int | None:
+        """See `Started`."""
+        return self.process.exitcode
+
+    def stop(self) -> None:
+        """See `Started`."""
+        self.process.terminate()
+
+
+def has_warm() -> bool:
+    """Return whether this system can fork warm processes."""
+    return "forkserver" in multiprocessing.get_all_start_methods()
+
+
+def devices(environment: Mapping[str, str], count: int) -> list[str]:
+    """Return the names of the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them.
+
+    Args:
+        environment: The environment variables.
+        count: How many GPUs PyTorch sees.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    return [str(index) for index in range(count)]
+
+
+class Claim:
+    """The right to run a job, held by one process at a time.
+
+    Args:
+        file: An open, locked file.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def fileno(self) -> int:
+        """Return the file's descriptor."""
+        return self.file.fileno()
+
+    def release(self) -> None:
+        """Let others have it, unless a process that was given it still runs."""
+        self.file.close()
+
+
+def claim(path: Path) -> Claim | None:
+    """Take the claim that a file stands for; None if another process has it."""
+    file = path.open("a", encoding="utf-8")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+    return Claim(file)
+
+
+def is_written(folder: Path) -> bool:
+    """Return whether a process holds the lock of a run folder."""
+    if fcntl is None or not folder.is_dir():
+        return False
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def explain(code: int) -> str:
+    """Return an exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    name = f"signal {-code}"
+    with suppress(ValueError):
+        name = signal.Signals(-code).name
+    hint = ": out of memory?" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"
+
+
+def _work(arguments: list[str], log: str, environment: dict[str, str]) -> None:
+    os.setsid()
+    os.environ.update(environment)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    sys.exit(run_cwfed(arguments))

@@ -1,0 +1,126 @@
+"""The ledger: one JSON line for each finished run worth keeping, in git.
+
+With it the tables can be rebuilt, and any of their numbers checked, without run folders.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from cwfed.cli.files import UsageError
+from cwfed.results import METRICS, write_atomic
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LEDGER = Path(__file__).parent / "ledger.jsonl"
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "key": str,
+    "cell": str,
+    "config_hash": str,
+    "partition_hash": str,
+    "dataset": str,
+    "seed": int,
+    "rounds": int,
+    "metrics": dict,
+    "curves": dict,
+    "hardware": dict,
+    "versions": dict,
+    "config": dict,
+}
+
+
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a ledger; a missing file has none.
+
+    Raises:
+        UsageError: A line is damaged; the message names it.
+    """
+    if not path.is_file():
+        return []
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [_line(text, f"{path}: line {number}") for number, text in enumerate(texts, 1)]
+
+
+def append(path: Path, line: Mapping[str, Any]) -> bool:
+    """Add a line unless there is one of the same key and seed; say whether it was added.
+
+    Whole or not at all: the file is replaced, under a lock that other writers wait for.
+
+    Raises:
+        UsageError: The ledger is damaged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.parent):
+        lines = read_ledger(path)
+        if any((old["key"], old["seed"]) == (line["key"], line["seed"]) for old in lines):
+            return False
+        texts = [json.dumps(each, allow_nan=False) + "\n" for each in [*lines, line]]
+        write_atomic(path, "".join(texts))
+    return True
+
+
+def _line(text: str, where: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: expected a JSON object, got {text[:60]!r}") from error
+    if not isinstance(line, dict):
+        raise UsageError(f"{where}: expected a JSON object, got {text[:60]!r}")
+    for name, kind in _KINDS.items():
+        if not isinstance(line.get(name), kind) or isinstance(line[name], bool):
+            wanted = {str: "a text", int: "an integer", dict: "a mapping"}[kind]  # type: ignore[index]
+            raise UsageError(f"{where}: {name}: expected {wanted}, got {line.get(name)!r:.60}")
+    for metric in METRICS:
+        _check_curve(line, metric, where)
+        _check_metric(line, metric, where)
+    return line
+
+
+def _check_curve(line: Mapping[str, Any], metric: str, where: str) -> None:
+    curve = line["curves"].get(metric)
+    wanted = line["rounds"] + 1
+    if not isinstance(curve, list) or len(curve) != wanted:
+        got = f"{len(curve)}" if isinstance(curve, list) else repr(curve)[:60]
+        raise UsageError(f"{where}: curves.{metric}: expected {wanted} accuracies, got {got}")
+    for value in curve:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and isfinite(value) and 0 <= value <= 1):
+            raise UsageError(
+                f"{where}: curves.{metric}: expected accuracies in [0, 1] or null, got {value!r}"
+            )
+
+
+def _check_metric(line: Mapping[str, Any], metric: str, where: str) -> None:
+    chosen = line["metrics"].get(metric)
+    if not isinstance(chosen, dict):
+        raise UsageError(f"{where}: metrics.{metric}: expected a mapping, got {chosen!r:.60}")
+    for choice in ("best", "last", "val_selected"):
+        quoted = chosen.get(choice)
+        accuracy = quoted.get("accuracy") if isinstance(quoted, dict) else None
+        if quoted is not None and not isinstance(accuracy, float | int):
+            raise UsageError(
+                f"{where}: metrics.{metric}.{choice}: expected null or an accuracy, got "
+                f"{quoted!r:.60}"
+            )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: the file itself is replaced, and its lock would go with it."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

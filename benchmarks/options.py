@@ -1,0 +1,125 @@
+"""The options of ``python -m benchmarks``; read in no time, since nothing here needs PyTorch."""
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
+
+from benchmarks.profiles import PROFILES
+from benchmarks.tables import load_tables
+from cwfed.cli.guard import Terminal
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
+_RUNS = Path("runs") / "benchmarks"
+
+
+def add_commands(parser: ArgumentParser) -> None:
+    """Add the commands and their options."""
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the tables and profiles")
+    for name, about in (
+        ("run", "run what is not done yet"),
+        ("status", "what is done, failed, left"),
+        ("report", "write tables and curves"),
+    ):
+        command = commands.add_parser(name, help=about)
+        command.add_argument("tables", nargs="*", metavar="TABLE")
+        command.add_argument("--profile", default="cpu", help=f"one of {', '.join(PROFILES)}")
+        command.add_argument("--runs", default=str(_RUNS), help="folder of the runs")
+        command.add_argument("--ledger", default=None, help="file that keeps finished runs")
+        if name == "report":
+            command.add_argument("-o", "--output", required=True, help="folder for the files")
+        else:
+            _add_selection(command)
+        if name == "run":
+            _add_running(command)
+    _add_verify(commands.add_parser("verify", help="run a number again and compare"))
+
+
+def list_tables() -> int:
+    """Print the shipped tables and the profiles."""
+    terminal = Terminal()
+    terminal.say("Tables:")
+    for table in load_tables([]):
+        size = f"{len(table.rows)} methods x {len(table.columns)} columns"
+        terminal.say(f"  {table.name:22} {table.title} ({size})")
+        terminal.say(f"  {'':22} columns: {', '.join(table.columns)}")
+        terminal.say(f"  {'':22} methods: {', '.join(table.rows)}")
+    terminal.say("Profiles:")
+    for profile in PROFILES.values():
+        terminal.say(f"  {profile.name:22} {profile.about}")
+    return 0
+
+
+def duration(text: str) -> float:
+    """Read a duration such as ``90s``, ``30m`` or ``8h``, in seconds.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if not match:
+        raise ArgumentTypeError(f"expected a duration such as 90s, 30m or 8h, got {text!r}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Read ``i/n``, counted from 1.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+    """
+    index, slash, count = text.partition("/")
+    if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count):
+        return int(index), int(count)
+    raise ArgumentTypeError(f"expected i/n with 1 <= i <= n, such as 2/4, got {text!r}")
+
+
+def natural(text: str) -> int:
+    """Read an integer >= 0.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+    """
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"expected an integer >= 0, got {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Read an integer >= 1.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+    """
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"expected an integer >= 1, got {text!r}")
+    return int(text)
+
+
+def _add_selection(command: ArgumentParser) -> None:
+    command.add_argument("--only", nargs="+", metavar="METHOD/COLUMN", help="* stands for all")
+    command.add_argument("--seeds", nargs="+", type=natural, help="instead of the profile's")
+    command.add_argument("--rounds", type=positive, help="instead of the profile's")
+    command.add_argument("--data_dir", help="folder of the data sets, as for cwfed fit")
+    command.add_argument(
+        "--shard", type=shard, help="i/n: the i-th of n disjoint parts, for array jobs"
+    )
+
+
+def _add_running(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--budget", type=duration, help="stop after, such as 30m or 8h; a later run continues"
+    )
+    command.add_argument("--jobs", type=positive, default=1, help="processes at a time, one a GPU")
+    command.add_argument("--retry", action="store_true", help="run failed jobs again")
+
+
+def _add_verify(command: ArgumentParser) -> None:
+    command.add_argument("target", metavar="KEY|TABLE/ROW/COLUMN")
+    command.add_argument("--rounds", type=positive, help="only the first rounds")
+    command.add_argument("--seed", type=natural)
+    command.add_argument("--data_dir")
+    command.add_argument("--ledger")
+    command.add_argument(
+        "--tolerance", type=float, default=1.5, help="points, on another kind of machine"
+    )

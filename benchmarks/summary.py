@@ -1,0 +1,226 @@
+"""What a table says: figures of finished runs beside published ones, with a verdict each.
+
+Runs of fewer rounds than the protocol's, or on generated data, never stand in the same section as
+those that follow it, and are never judged against published figures.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from benchmarks.tables import Column, Published, Row, Table
+from cwfed.results import METRICS
+
+REPRODUCED, NEAR, OFF, SCALED, MISSING, UNKNOWN = (
+    "reproduced",
+    "near",
+    "off",
+    "scaled",
+    "missing",
+    "n/a",
+)
+NEAR_FACTOR = 2
+"""Within so many tolerances a figure is near; beyond them it is off."""
+
+Cells = Mapping[tuple[str, str], str]
+"""Hash of a cell's configuration, by row and column."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number of a table.
+
+    Attributes:
+        metric: ``received`` or ``post_local``.
+        values: Percent, one a seed.
+        lines: The runs, as lines of the ledger.
+        leads: It is the best that it may be compared with.
+    """
+
+    row: Row
+    column: Column
+    metric: str
+    values: tuple[float, ...]
+    lines: tuple[Mapping[str, Any], ...]
+    published: Published
+    sibling: float | None
+    verdict: str
+    leads: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds."""
+        return fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation over seeds (ddof 1); None for fewer than two."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published figure, in percentage points."""
+        if self.mean is None or self.published.value is None:
+            return None
+        return self.mean - self.published.value
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """The entries of a table at one number of rounds.
+
+    Attributes:
+        scaled: Not the protocol's rounds, or not its data.
+        generated: Not its data.
+    """
+
+    table: Table
+    rounds: int
+    scaled: bool
+    generated: bool
+    entries: tuple[Entry, ...]
+
+    @property
+    def label(self) -> str:
+        """What every heading of these figures says."""
+        if not self.scaled:
+            return f"{self.rounds:,} rounds"
+        label = f"{self.rounds:,} of {self.table.protocol_rounds:,} rounds"
+        return f"{label}, generated data" if self.generated else label
+
+    def runs(self) -> list[Mapping[str, Any]]:
+        """Return the runs behind the figures, each once."""
+        return list({line["key"]: line for entry in self.entries for line in entry.lines}.values())
+
+
+def judge(mean: float | None, published: Published, *, scaled: bool) -> str:
+    """Return the verdict on a figure.
+
+    Args:
+        mean: Ours, in percent; None if there is none.
+        published: What it is held against.
+        scaled: It does not follow the protocol.
+    """
+    if mean is None:
+        return MISSING
+    if scaled:
+        return SCALED
+    if published.value is None:
+        return UNKNOWN
+    # To a thousandth of a point: floating point must not decide at the edge of a tolerance.
+    distance = round(abs(mean - published.value), 3)
+    if distance <= published.tolerance:
+        return REPRODUCED
+    return NEAR if distance <= NEAR_FACTOR * published.tolerance else OFF
+
+
+def sections(
+    table: Table, cells: Cells, lines: Iterable[Mapping[str, Any]], *, generated: bool
+) -> list[Section]:
+    """Sort finished runs into a table's sections: the full protocol first, then scaled ones.
+
+    Args:
+        table: The table.
+        cells: Its cells.
+        lines: Lines of the ledger and of other finished runs.
+        generated: The cells are those on generated data.
+    """
+    wanted = set(cells.values())
+    found: dict[int, dict[str, dict[int, Mapping[str, Any]]]] = {}
+    for line in lines:
+        if line["cell"] in wanted:
+            at_rounds = found.setdefault(line["rounds"], {})
+            at_rounds.setdefault(line["cell"], {}).setdefault(line["seed"], line)
+    full = table.protocol_rounds
+    order = [] if generated else [full]
+    order += sorted((rounds for rounds in found if rounds not in order), reverse=True)
+    return [
+        _section(table, cells, found.get(rounds, {}), rounds, generated=generated)
+        for rounds in order
+    ]
+
+
+def _section(
+    table: Table,
+    cells: Cells,
+    runs: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    rounds: int,
+    *,
+    generated: bool,
+) -> Section:
+    scaled = generated or rounds != table.protocol_rounds
+    entries = []
+    for column in table.columns.values():
+        seen: set[str] = set()
+        for row in table.rows.values():
+            cell = cells[row.name, column.name]
+            # Scaled sections show both metrics: two readings of one run would be the same rows.
+            if scaled and cell in seen:
+                continue
+            seen.add(cell)
+            lines = [line for _, line in sorted(runs.get(cell, {}).items())]
+            for metric in METRICS if scaled else row.metrics:
+                entries.append(_entry(table, row, column, metric, lines, scaled=scaled))
+    return Section(table, rounds, scaled, generated, _mark_leaders(entries, scaled=scaled))
+
+
+def _entry(
+    table: Table,
+    row: Row,
+    column: Column,
+    metric: str,
+    lines: Sequence[Mapping[str, Any]],
+    *,
+    scaled: bool,
+) -> Entry:
+    quoted = [line for line in lines if line["metrics"][metric][table.choice]]
+    values = tuple(100 * line["metrics"][metric][table.choice]["accuracy"] for line in quoted)
+    published = table.published(row.name, column.name)
+    sibling = table.sibling.get((row.name, column.name))
+    if metric not in row.metrics:
+        published, sibling = Published(None, published.tolerance), None
+    verdict = judge(fmean(values) if values else None, published, scaled=scaled)
+    return Entry(row, column, metric, values, tuple(quoted), published, sibling, verdict)
+
+
+def _mark_leaders(entries: Sequence[Entry], *, scaled: bool) -> tuple[Entry, ...]:
+    """Mark the best of each column; where both metrics are shown, the best within each."""
+    groups: dict[tuple[str, str], list[float]] = {}
+
+    def group(entry: Entry) -> tuple[str, str]:
+        return entry.column.name, entry.metric if scaled else ""
+
+    for entry in entries:
+        if entry.mean is not None:
+            groups.setdefault(group(entry), []).append(entry.mean)
+    return tuple(
+        Entry(**{**vars(entry), "leads": _leads(entry.mean, groups.get(group(entry), []))})
+        for entry in entries
+    )
+
+
+def _leads(mean: float | None, rivals: Sequence[float]) -> bool:
+    return mean is not None and len(rivals) > 1 and mean == max(rivals)
+
+
+def remarks(table: Table, cells: Cells, lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader must know of the runs: partitions that differ, runs set aside."""
+    column_of = {cell: column for (_, column), cell in cells.items()}
+    partitions: dict[tuple[str, int], set[str]] = {}
+    aside = 0
+    for line in lines:
+        column = column_of.get(line["cell"])
+        if column:
+            partitions.setdefault((column, line["seed"]), set()).add(line["partition_hash"])
+        elif line.get("table") == table.name:
+            aside += 1
+    notes = [
+        f"Column {column}, seed {seed}: the runs do not share one partition ("
+        f"{', '.join(sorted(each[:8] for each in hashes))}); they cannot be compared."
+        for (column, seed), hashes in sorted(partitions.items())
+        if len(hashes) > 1
+    ]
+    if aside:
+        notes.append(f"{aside} runs of other configurations of this table are set aside.")
+    return notes

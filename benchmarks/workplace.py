@@ -1,0 +1,174 @@
+"""Where jobs leave their files, and what those say of a job.
+
+Below ``RUNS/cells`` a job has a run folder and beside it, under the same name, ``.yaml`` (the
+resolved configuration), ``.log`` (what was printed), ``.failed.json`` (why it failed) and
+``.lock``.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.finished import find_finished
+from benchmarks.jobs import Job, Resolver, read_config
+from benchmarks.launch import Claim, claim, explain, is_written
+from cwfed.cli.files import UsageError
+from cwfed.federated.folder import CONFIG, ROUNDS, read_result
+from cwfed.results import write_atomic, write_json
+
+DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
+    "done",
+    "skipped",
+    "failed",
+    "running",
+    "interrupted",
+    "to do",
+)
+_TAIL = 20
+
+
+class Workplace:
+    """The files of all jobs.
+
+    Args:
+        runs: The folder; runs anywhere below it are found.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+        self.cells = runs / "cells"
+        self._partitions: dict[str, str | None] = {}
+
+    @cached_property
+    def _finished(self) -> dict[str, list[Path]]:
+        return find_finished(self.runs)
+
+    @cached_property
+    def _resolver(self) -> Resolver:
+        return Resolver()
+
+    def folder(self, job: Job) -> Path:
+        """Return the run folder of a job."""
+        return self.cells / job.name
+
+    def file(self, job: Job, suffix: str) -> Path:
+        """Return a file beside a job's run folder."""
+        return self.cells / f"{job.name}{suffix}"
+
+    def state(self, job: Job) -> tuple[str, str]:
+        """Return what has become of a job, in a word, and why or where; looks, never starts."""
+        if job.skip:
+            return SKIPPED, job.skip
+        done = read_result(self.folder(job)) and self.folder(job)
+        done = done or next(iter(self._finished.get(job.key, [])), None)
+        if done:
+            return DONE, str(done)
+        if is_written(self.folder(job)):
+            return RUNNING, str(self.folder(job))
+        failure = self.failure(job)
+        if failure:
+            return FAILED, failure
+        rounds = self.rounds_done(job)
+        if rounds:
+            return STARTED, f"after round {rounds} of {job.rounds}"
+        return OPEN, ""
+
+    def result_folder(self, job: Job) -> Path | None:
+        """Return the folder of the job's finished run: its own, or one made by hand.
+
+        A run made elsewhere counts if its configuration and its partition are the job's.
+        """
+        own = self.folder(job)
+        if read_result(own):
+            return own
+        for folder in self._finished.get(job.key, []):
+            result = read_result(folder)
+            if result and result["hashes"]["partition"] == self._partition(job):
+                return folder
+        return None
+
+    def claim(self, job: Job) -> Claim | None:
+        """Take the right to run the job; None while another process runs it."""
+        self.cells.mkdir(parents=True, exist_ok=True)
+        held = claim(self.file(job, ".lock"))
+        if held and is_written(self.folder(job)):
+            held.release()
+            return None
+        return held
+
+    def prepare(self, job: Job) -> list[str]:
+        """Write the job's configuration; return the command that starts or continues its run."""
+        folder = self.folder(job)
+        self.file(job, ".failed.json").unlink(missing_ok=True)
+        write_atomic(self.file(job, ".yaml"), yaml.safe_dump(dict(job.config), sort_keys=False))
+        if (folder / CONFIG).is_file():
+            data_dir = job.config.get("data_dir")
+            place = ["--data_dir", str(data_dir)] if data_dir else []
+            return ["fit", "--resume", str(folder), *place]
+        if folder.exists():
+            # A run that was killed before it had a configuration has nothing to continue from.
+            shutil.rmtree(folder)
+        return ["fit", "--config", str(self.file(job, ".yaml")), "--run_dir", str(folder)]
+
+    def rounds_done(self, job: Job) -> int:
+        """Return how many rounds of an unfinished run are on the disk."""
+        path = self.folder(job) / ROUNDS
+        if not path.is_file():
+            return 0
+        with path.open("rb") as file:
+            return max(sum(1 for _ in file) - 1, 0)
+
+    def fail(self, job: Job, code: int) -> str:
+        """Keep the reason for a failure in a small file; return it in a line."""
+        log = self.file(job, ".log")
+        lines = (
+            log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+        )
+        said = next((line for line in reversed(lines) if line.strip()), "")
+        reason = f"{explain(code)}: {said}" if code > 0 and said else explain(code)
+        failure = {
+            "reason": reason,
+            "exit_code": code,
+            "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "job": job.label,
+            "key": job.key,
+            "log": lines[-_TAIL:],
+        }
+        write_json(self.file(job, ".failed.json"), failure)
+        return reason
+
+    def failure(self, job: Job) -> str | None:
+        """Return why a job failed, or None."""
+        path = self.file(job, ".failed.json")
+        try:
+            kept: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            return f"{path}: cannot be read"
+        return str(kept.get("reason"))
+
+    def _partition(self, job: Job) -> str | None:
+        """Return the hash of the job's partition; None if its data cannot be had."""
+        parts = ("data", "partition", "seed", "val_fraction")
+        which = json.dumps([job.config[name] for name in parts], sort_keys=True)
+        if which not in self._partitions:
+            self._partitions[which] = self._divide(job)
+        return self._partitions[which]
+
+    def _divide(self, job: Job) -> str | None:
+        self.cells.mkdir(parents=True, exist_ok=True)
+        path = self.file(job, ".yaml")
+        write_atomic(path, yaml.safe_dump(dict(job.config), sort_keys=False))
+        place = job.config.get("data_dir")
+        try:
+            _, manifest = read_config(path, self._resolver).divide(Path(place) if place else None)
+        except (UsageError, ValueError, OSError):
+            return None
+        return manifest.hash

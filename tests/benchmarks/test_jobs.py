@@ -1,0 +1,197 @@
+"""Cells become jobs: keys, order, what is skipped and what is chosen."""
+
+import pytest
+import yaml
+from ledger_lines import make_line
+
+from benchmarks.estimate import Estimator, clock, measure
+from benchmarks.jobs import Resolver, check_only, expand, select_shard, unique
+from benchmarks.profiles import PROFILES
+from benchmarks.tables import load_table, load_tables
+from cwfed.cli.files import UsageError
+
+CPU = PROFILES["cpu"]
+
+
+@pytest.fixture(scope="module")
+def resolver():
+    return Resolver()
+
+
+@pytest.fixture(scope="module")
+def ablation():
+    return load_tables(["table3_ablation"])[0]
+
+
+@pytest.fixture(scope="module")
+def jobs(ablation, resolver):
+    return expand(ablation, PROFILES["paper"], resolver)
+
+
+def test_the_paper_profile_is_the_protocol(jobs):
+    assert len(jobs) == 5 * 3
+    assert {job.rounds for job in jobs} == {1000}
+    assert {job.seed for job in jobs} == {0, 1, 2}
+    for job in jobs:
+        config = job.config
+        assert config["partition"]["init_args"] == {
+            "num_clients": 20,
+            "alpha": 0.1,
+            "min_samples": None,
+        }
+        assert (config["rounds"], config["seed"]) == (job.rounds, job.seed)
+        assert config["wdr_lambda"] == 1000
+
+
+def test_keys_are_distinct_and_depend_on_nothing_else(ablation, jobs, resolver, tmp_path):
+    assert len({job.key for job in jobs}) == len(jobs)
+    assert len({job.cell for job in jobs}) == 5
+    again = expand(ablation, PROFILES["paper"], Resolver(), data_dir=str(tmp_path), seeds=[2, 1, 0])
+    assert {job.key for job in again} == {job.key for job in jobs}
+    scaled = expand(ablation, CPU, resolver)
+    assert {job.cell for job in scaled} == {job.cell for job in jobs}
+    assert not {job.key for job in scaled} & {job.key for job in jobs}
+    names = {job.name for job in jobs}
+    assert len(names) == len(jobs)
+    assert all(job.key[:12] in job.name for job in jobs)
+
+
+def test_tables_share_the_runs_of_the_same_cell(jobs, resolver):
+    (practical,) = load_tables(["table2_practical"])
+    shared = expand(practical, PROFILES["paper"], resolver, only=["fedavg/cifar100"])
+    assert {job.key for job in shared} < {job.key for job in jobs}
+    tuned = expand(practical, CPU, resolver, only=["fedavg/cifar10", "fedavg_finetuned/cifar10"])
+    assert len(tuned) == 2
+    assert [job.row for job in unique(tuned)] == ["fedavg"]
+
+
+def test_every_column_gets_its_first_rows_early(resolver):
+    (table,) = load_tables(["table4_robustness"])
+    order = expand(table, CPU, resolver, seeds=[0, 1], rounds=7)
+    assert {job.rounds for job in order} == {7}
+    assert [job.seed for job in order] == [0] * 15 + [1] * 15
+    assert [job.row for job in order[:15]] == (
+        ["cwfedavg_output"] * 5 + ["fedavg"] * 5 + ["fedamp"] * 5
+    )
+    assert [job.column for job in order[:5]] == list(table.columns)
+    settings = [job.config["partition"]["init_args"] for job in order[:5]]
+    assert [(s["num_clients"], s["alpha"]) for s in settings] == [
+        (50, 0.1),
+        (100, 0.1),
+        (20, 0.01),
+        (20, 0.5),
+        (20, 1.0),
+    ]
+
+
+def test_cfl_is_skipped_where_it_cannot_split(resolver):
+    (table,) = load_tables(["table1_pathological"])
+
+    def skip(rounds):
+        (job,) = expand(table, CPU, resolver, rounds=rounds, only=["cfl/mnist"])
+        return job.skip
+
+    assert "first 20 rounds" in skip(20)
+    assert skip(21) is None
+
+
+def test_only_chooses_cells_and_knows_what_there_is(resolver):
+    (table,) = load_tables(["table1_pathological"])
+
+    def cells(*only):
+        return {(job.row, job.column) for job in expand(table, CPU, resolver, only=only)}
+
+    assert cells("fedavg/mnist") == {("fedavg", "mnist")}
+    assert cells("fedavg") == cells("fedavg/*") == {("fedavg", c) for c in table.columns}
+    assert cells("*/mnist") == cells("/mnist") == {(row, "mnist") for row in table.rows}
+    with pytest.raises(UsageError, match=r"--only: column: expected one of .*; got 'mnits'"):
+        check_only([table], ["fedavg/mnits"])
+    with pytest.raises(UsageError, match=r"--only: method: expected one of .*; got 'magic'"):
+        check_only([table], ["magic"])
+
+
+def test_shards_are_disjoint_and_together_all(jobs):
+    shards = [{job.key for job in select_shard(jobs, (i, 4))} for i in (1, 2, 3, 4)]
+    assert sum(map(len, shards)) == len(jobs)
+    assert set.union(*shards) == {job.key for job in jobs}
+
+
+def test_options_of_table_column_row_and_cell_count_in_this_order(tmp_path, resolver):
+    path = tmp_path / "mine.yaml"
+    options = {"wdr_lambda": 1, "val_fraction": 0.1, "participation": 0.5, "client.batch_size": 5}
+    table = {
+        "title": "T",
+        "protocol_rounds": 30,
+        "options": options,
+        "columns": {
+            "one": {"config": "quickstart", "options": {"wdr_lambda": 2, "participation": 0.6}},
+            "two": {
+                "config": "quickstart",
+                "options": {"wdr_lambda": 2},
+                "generated": {"partition.num_clients": 3},
+            },
+        },
+        "rows": {
+            "cwfedavg": {
+                "metric": "both",
+                "options": {"wdr_lambda": 3},
+                "cells": {"one": {"wdr_lambda": 4}},
+            }
+        },
+    }
+    path.write_text(yaml.safe_dump(table))
+    one, two = expand(load_table(path), PROFILES["paper"], resolver, seeds=[0])
+    assert (one.config["wdr_lambda"], two.config["wdr_lambda"]) == (4, 3)
+    assert (one.config["participation"], two.config["participation"]) == (0.6, 0.5)
+    assert one.config["val_fraction"] == 0.1
+    assert one.config["client"]["batch_size"] == 5
+    assert one.rounds == 30
+    assert two.config["partition"]["init_args"]["num_clients"] == 10
+    one, two = expand(load_table(path), PROFILES["smoke"], resolver)
+    assert one.config["partition"]["init_args"]["num_clients"] == 10
+    assert two.config["partition"]["init_args"]["num_clients"] == 3
+    assert two.config["data"]["class_path"].endswith("SyntheticImages")
+    assert (two.rounds, two.config["wdr_lambda"]) == (2, 3)
+
+
+def test_a_cell_that_does_not_resolve_is_named(tmp_path, resolver):
+    path = tmp_path / "mine.yaml"
+    table = {
+        "title": "T",
+        "columns": {"one": {"config": "quickstart", "options": {"partition.alhpa": 1}}},
+        "rows": {"fedavg": {"metric": "received"}},
+    }
+    path.write_text(yaml.safe_dump(table))
+    with pytest.raises(UsageError, match=r"mine: fedavg/one: .*alhpa"):
+        expand(load_table(path), CPU, resolver)
+
+
+def test_arithmetic_of_the_cnn_on_mnist(resolver):
+    # Multiply-adds of a 28 x 28 image, layer by layer; two operations each. The backward pass has
+    # twice the forward pass's, less the gradient of the images.
+    conv1, conv2 = 24 * 24 * 32 * 25, 8 * 8 * 64 * 32 * 25
+    linear = 1024 * 512 + 512 * 10
+    an_image = 2 * (3 * (conv1 + conv2 + linear) - conv1)
+    (table,) = load_tables(["table1_pathological"])
+    (job,) = expand(table, CPU, resolver, only=["fedavg/mnist"])
+    flops, memory = measure(job.config)
+    assert flops == pytest.approx(an_image * 70_000 * (0.75 + 2 * 0.25 / 3))
+    assert memory > 582_026 * 20 * 4
+
+
+def test_estimates_learn_from_finished_jobs(jobs, ablation, resolver):
+    known, other = jobs[0], jobs[1]
+    estimator = Estimator()
+    before = estimator.seconds(other)
+    line = make_line(known.cell, [0.1, 0.2, 0.3, 0.4, 0.5], config=known.config)
+    estimator.learn(line)
+    # Eight seconds for four rounds.
+    assert estimator.seconds(known) == 2.0 * 1000
+    assert estimator.seconds(other) == pytest.approx(2000)
+    assert before != estimator.seconds(other)
+    assert [clock(s) for s in (45, 720, 12_000, 187_200)] == [
+        "45 s",
+        "12 min",
+        "3 h 20 min",
+        "2 days 4 h",
+    ]

@@ -1,0 +1,322 @@
+"""Running a table: done once, resumed, adopted, kept when failed, shared among runners."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.__main__ import main
+from benchmarks.launch import claim, devices, explain, is_written
+from benchmarks.ledger import read_ledger
+from cwfed.cli import main as cwfed
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = {
+    "title": "Small",
+    "source": "nowhere",
+    "columns": {"tiny": {"config": "quickstart", "options": {"partition.num_clients": 4}}},
+    "rows": {"local": {"metric": "post_local"}, "fedavg": {"metric": "received"}},
+    "paper": {"local": [50.0], "fedavg": [None]},
+}
+CRASHING = """
+import os, signal
+from cwfed.aggregators import FedAvg
+
+class Crashing(FedAvg):
+    def mixing(self, uploads, participants, state, server):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def write_table(folder, **changes):
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump({**TABLE, **changes}, sort_keys=False))
+    return path
+
+
+def run(table, runs, *options):
+    return main(["run", str(table), "--profile", "smoke", "--runs", str(runs), *options])
+
+
+def cells(runs):
+    return sorted(path.parent for path in (runs / "cells").glob("*/config.yaml"))
+
+
+def starts(runs):
+    """Return how often each job was started: a resumed run has no round 0."""
+    logs = (runs / "cells").glob("*.log")
+    return {path.stem: path.read_text().count("round 0/") for path in logs}
+
+
+def snapshot(runs):
+    return {path: path.stat().st_mtime_ns for path in runs.rglob("*.jsonl")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    table = write_table(folder)
+    assert run(table, folder / "runs") == 0
+    return table, folder / "runs"
+
+
+def test_each_cell_leaves_a_run_and_a_line(finished):
+    _, runs = finished
+    lines = read_ledger(runs / "ledger.jsonl")
+    assert [(x["row"], x["column"], x["profile"], x["seed"], x["rounds"]) for x in lines] == [
+        ("local", "tiny", "smoke", 0, 2),
+        ("fedavg", "tiny", "smoke", 0, 2),
+    ]
+    for line, folder in zip(sorted(lines, key=lambda x: x["row"]), cells(runs), strict=True):
+        result = json.loads((folder / "result.json").read_text())
+        # The job's key, made before the run, is what the run calls its configuration.
+        assert line["key"] == result["hashes"]["config"]
+        assert line["key"][:12] in folder.name
+        assert line["partition_hash"] == result["hashes"]["partition"]
+        assert line["metrics"]["received"]["last"] == result["received"]["last"]
+        rounds = [json.loads(t) for t in (folder / "rounds.jsonl").read_text().splitlines()]
+        curve = [round(r["received"]["accuracy"], 6) for r in rounds]
+        assert line["curves"]["received"] == curve
+
+
+def test_what_is_done_is_not_done_again(finished, capsys):
+    table, runs = finished
+    before = snapshot(runs)
+    assert run(table, runs) == 0
+    assert snapshot(runs) == before
+    assert "2 done" in capsys.readouterr().err
+    assert main(["status", str(table), "--profile", "smoke", "--runs", str(runs)]) == 0
+    assert "2 done" in capsys.readouterr().out
+
+
+def test_the_report_needs_no_run_folders(finished, tmp_path):
+    table, runs = finished
+    options = ["report", str(table), "--profile", "smoke", "--runs", str(tmp_path / "none")]
+    ledger = runs / "ledger.jsonl"
+    assert main([*options, "--ledger", str(ledger), "-o", str(tmp_path / "a")]) == 0
+    options[-1] = str(runs)
+    empty = tmp_path / "empty.jsonl"
+    assert main([*options, "--ledger", str(empty), "-o", str(tmp_path / "b")]) == 0
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert names == {"small.md", "small.tex", "small.csv", "small-tiny-2r-generated.png"}
+    for name in ("small.md", "small.csv"):
+        text = (tmp_path / "a" / name).read_text()
+        assert text == (tmp_path / "b" / name).read_text()
+        assert "reproduced" not in text
+    assert "2 of 1,000 rounds, generated data" in (tmp_path / "a" / "small.md").read_text()
+
+
+def test_verification_reruns_and_catches_a_changed_number(finished, tmp_path, capsys):
+    table, runs = finished
+    ledger = tmp_path / "ledger.jsonl"
+    lines = read_ledger(runs / "ledger.jsonl")
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    target = next(line for line in lines if line["row"] == "fedavg")
+    options = ["verify", f"{table}/fedavg/tiny", "--ledger", str(ledger), "--rounds", "1"]
+    assert main(options) == 0
+    assert "1 of 2 rounds match" in capsys.readouterr().out
+    target["curves"]["received"][1] += 0.004
+    target["metrics"]["received"]["best"]["accuracy"] = max(target["curves"]["received"][1:])
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options[1] = target["key"]
+    assert main(options) == 1
+    assert "received, round 1: expected" in capsys.readouterr().out
+
+
+def test_an_interrupted_run_goes_on_where_it_was(finished, tmp_path, capsys):
+    table, done = finished
+    runs = tmp_path / "runs"
+    config = next((done / "cells").glob("*fedavg*.yaml"))
+    folder = runs / "cells" / config.stem
+    # A copy, since this process holds the lock of what it has written.
+    assert cwfed(["fit", "--config", str(config), "--run_dir", str(tmp_path / "fit")]) == 0
+    shutil.copytree(tmp_path / "fit", folder)
+    # What a kill after the last round leaves: a checkpoint and no result.
+    (folder / "result.json").unlink()
+    before = (folder / "rounds.jsonl").read_text()
+    options = [str(table), "--profile", "smoke", "--runs", str(runs), "--only", "fedavg"]
+    capsys.readouterr()
+    assert main(["status", *options]) == 0
+    assert "after round 2 of 2" in capsys.readouterr().out
+    assert main(["run", *options]) == 0
+    assert (folder / "rounds.jsonl").read_text() == before
+    (line,) = read_ledger(runs / "ledger.jsonl")
+    assert line["curves"] == read_ledger(done / "ledger.jsonl")[1]["curves"]
+    # Nobody continues a finished run on generated data.
+    assert not (folder / "checkpoints").exists()
+
+
+def test_runs_made_by_hand_are_adopted_if_they_are_the_same(finished, tmp_path):
+    table, done = finished
+    runs = tmp_path / "runs"
+    config = next((done / "cells").glob("*fedavg*.yaml"))
+    hand = runs / "by" / "hand"
+    assert cwfed(["fit", "--config", str(config), "--run_dir", str(hand)]) == 0
+    assert run(table, runs, "--only", "fedavg") == 0
+    assert not cells(runs)
+    (line,) = read_ledger(runs / "ledger.jsonl")
+    assert line["hardware"]["cpu"] is None
+    # The same configuration on another partition is another run.
+    result = json.loads((hand / "result.json").read_text())
+    result["hashes"]["partition"] = "0" * 64
+    (hand / "result.json").write_text(json.dumps(result))
+    assert run(table, runs, "--only", "fedavg") == 0
+    assert len(cells(runs)) == 1
+
+
+def test_a_crash_costs_one_job_and_is_kept(tmp_path, monkeypatch, capsys):
+    (tmp_path / "crashing_method.py").write_text(CRASHING)
+    aggregator = {"class_path": "crashing_method.Crashing"}
+    algorithm = {"name": "crash", "aggregator": aggregator, "objectives": []}
+    (tmp_path / "crash.yaml").write_text(yaml.safe_dump({"algorithm": algorithm}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = {
+        "crash": {"metric": "received", "algorithm": str(tmp_path / "crash.yaml")},
+        "fedavg": {"metric": "received"},
+    }
+    table, runs = write_table(tmp_path, rows=rows, paper={}), tmp_path / "runs"
+    assert run(table, runs) == 1
+    assert "1 failed, 1 done" in capsys.readouterr().err
+    (path,) = (runs / "cells").glob("*.failed.json")
+    failure = json.loads(path.read_text())
+    assert failure["reason"] == "killed by SIGKILL: out of memory?"
+    assert failure["job"] == "small/crash/tiny seed 0"
+    assert [line["row"] for line in read_ledger(runs / "ledger.jsonl")] == ["fedavg"]
+    (log,) = (runs / "cells").glob("*-crash-*.log")
+    size = log.stat().st_size
+    assert run(table, runs) == 1
+    assert log.stat().st_size == size
+    assert run(table, runs, "--retry") == 1
+    assert log.stat().st_size > size
+
+
+def test_runners_share_a_folder(tmp_path, capsys):
+    rows = {name: {"metric": "both"} for name in ("local", "fedavg", "fedprox", "cwfedavg")}
+    table, runs = write_table(tmp_path, rows=rows, paper={}), tmp_path / "runs"
+    command = [sys.executable, "-m", "benchmarks", "run", str(table), "--profile", "smoke"]
+    command += ["--runs", str(runs)]
+    # One has the first shard, the other everything: they race for the first shard's jobs.
+    processes = [
+        subprocess.Popen([*command, *more], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for more in (["--shard", "1/2"], [])
+    ]
+    said = [process.communicate(timeout=240)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert list(starts(runs).values()) == [1] * 4
+    lines = read_ledger(runs / "ledger.jsonl")
+    assert sorted(line["row"] for line in lines) == sorted(rows)
+    assert run(table, runs, "--shard", "2/2") == 0
+    said.append(capsys.readouterr().err)
+    shards = [{row for row in rows if f"/{row}/" in said[number]} for number in (0, 2)]
+    assert shards[0] | shards[1] == set(rows)
+    assert not shards[0] & shards[1]
+
+
+def test_a_job_that_another_process_is_on_is_passed_over(finished, tmp_path, capsys):
+    table, done = finished
+    runs = tmp_path / "runs"
+    shutil.copytree(done, runs)
+    for result in runs.rglob("result.json"):
+        result.unlink()
+    first, second = cells(runs)
+    held = claim(first.with_name(f"{first.name}.lock"))
+    assert held is not None
+    # The lock that ``cwfed fit``, started by hand, holds on the folder itself.
+    descriptor = os.open(second, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert run(table, runs) == 0
+    assert "2 running" in capsys.readouterr().err
+    os.close(descriptor)
+    held.release()
+    assert run(table, runs) == 0
+    assert "2 done" in capsys.readouterr().err
+
+
+def test_ctrl_c_stops_the_runner_and_its_job(finished, tmp_path):
+    table, _ = finished
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-m", "benchmarks", "run", str(table), "--profile", "smoke"]
+    command += ["--runs", str(runs), "--rounds", "5000", "--only", "fedavg"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not any(len(p.read_text().splitlines()) > 1 for p in runs.rglob("rounds.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (folder,) = cells(runs)
+    assert is_written(folder)
+    process.send_signal(signal.SIGINT)
+    assert "the same command continues" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert not is_written(folder)
+    assert not list((runs / "cells").glob("*.failed.json"))
+
+
+def test_a_budget_stops_and_a_skipped_cell_says_why(finished, tmp_path, capsys):
+    table, _ = finished
+    assert run(table, tmp_path / "runs", "--budget", "0s") == 0
+    assert "2 stopped" in capsys.readouterr().err
+    rows = {"cfl": {"metric": "received"}}
+    other = write_table(tmp_path, rows=rows, paper={})
+    assert run(other, tmp_path / "runs") == 0
+    assert "CFL splits no cluster in its first 20 rounds" in capsys.readouterr().err
+
+
+def test_a_claim_is_held_once(tmp_path):
+    held = claim(tmp_path / "lock")
+    assert held is not None
+    assert claim(tmp_path / "lock") is None
+    held.release()
+    again = claim(tmp_path / "lock")
+    assert again is not None
+    again.release()
+
+
+def test_each_process_gets_a_gpu():
+    assert devices({}, 3) == ["0", "1", "2"]
+    assert devices({"CUDA_VISIBLE_DEVICES": "2, GPU-7"}, 2) == ["2", "GPU-7"]
+    assert devices({"CUDA_VISIBLE_DEVICES": ""}, 0) == []
+    assert explain(3) == "exit code 3"
+    assert explain(-signal.SIGSEGV) == "killed by SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "table9"], "table: expected one of .*; got 'table9'"),
+        (["run", "--profile", "gpu"], "--profile: expected one of paper, cpu, smoke; got 'gpu'"),
+        (["run", "table3_ablation", "--only", "fedagv"], "--only: method: .*did you mean fedavg"),
+        (["run", "table3_ablation", "--only", "/mnist"], "--only: column: expected one of cifar"),
+        (["run", "--shard", "3/2"], "--shard: expected i/n .* got '3/2'"),
+        (["run", "--budget", "soon"], "--budget: expected a duration .* got 'soon'"),
+        (["run", "--jobs", "0"], "--jobs: expected an integer >= 1, got '0'"),
+        (["dance"], "invalid choice: 'dance'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(arguments, said, capsys):
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(said, line)
+
+
+def test_a_damaged_ledger_is_named(tmp_path, capsys):
+    (tmp_path / "ledger.jsonl").write_text("{}\n")
+    arguments = ["report", "table3_ablation", "--ledger", str(tmp_path / "ledger.jsonl")]
+    assert main([*arguments, "--runs", os.devnull, "-o", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ledger.jsonl: line 1: key: expected a text, got None" in line
+
+
+def test_the_list_names_every_table_and_profile(capsys):
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("table1_pathological", "study_digits", "paper", "cpu", "smoke", "cifar100"):
+        assert name in shown
