@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.measure import (
     MODELS,
-    RandomLosses,
+    RandomClients,
     bytes_of,
     cohort,
     in_new_process,
@@ -100,7 +100,7 @@ def server_side(name: str, uploads: Bank, server: ServerContext) -> Callable[[],
     """
     method, everyone = METHODS[name](), torch.arange(server.num_clients)
     state = method.init_state(server, uploads)
-    clients = RandomLosses()
+    clients = RandomClients(server)
     if isinstance(method, FedFomo):
         if name == "fedfomo mix":
             weights_MM = torch.rand(len(everyone), len(everyone), dtype=torch.float64).softmax(1)

@@ -5,7 +5,7 @@ import re
 import time
 from pathlib import Path
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # No start of Python takes longer; a larger age is a clock that counts something else.
 _OLDEST = 600.0
 
@@ -26,15 +26,20 @@ class Deadline:
         return self.end - time.monotonic()
 
 
+def read_seconds(text: str) -> float | None:
+    """Return the seconds of ``90s``, ``8m``, ``0.5h``, ``2d`` or ``120``; None for other texts."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    return float(match[1]) * _UNITS[match[2]] if match else None
+
+
 def parse_seconds(text: str) -> float:
     """Return the seconds that a text such as ``8m``, ``90s``, ``0.5h`` or ``120`` means.
 
     Raises:
         ValueError: It means none, or no time at all.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if seconds <= 0:
+    seconds = read_seconds(text)
+    if not seconds:
         raise ValueError(f"budget: expected a time such as 8m, 90s or 0.5h, got {text!r}")
     return seconds
 

@@ -16,11 +16,7 @@ from typing import IO, Protocol
 
 import cwfed
 from cwfed.cli import main as run_cwfed
-
-try:
-    import fcntl
-except ImportError:  # no such locks on Windows
-    fcntl = None  # type: ignore[assignment]
+from cwfed.federated.lock import try_lock
 
 _ROOT = Path(cwfed.__file__).resolve().parent.parent
 
@@ -140,27 +136,10 @@ class Claim:
 def claim(path: Path) -> Claim | None:
     """Take the claim that a file stands for; None if another process has it."""
     file = path.open("a", encoding="utf-8")
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return None
+    if not try_lock(file.fileno()):
+        file.close()
+        return None
     return Claim(file)
-
-
-def is_written(folder: Path) -> bool:
-    """Return whether a process holds the lock of a run folder."""
-    if fcntl is None or not folder.is_dir():
-        return False
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def explain(code: int) -> str:

@@ -4,20 +4,14 @@ With it the tables can be rebuilt, and any of their numbers checked, without run
 """
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from cwfed.cli.files import UsageError
+from cwfed.federated.lock import waiting_for
 from cwfed.results import METRICS, write_atomic
-
-try:
-    import fcntl
-except ImportError:  # no such locks on Windows
-    fcntl = None  # type: ignore[assignment]
 
 LEDGER = Path(__file__).parent / "ledger.jsonl"
 
@@ -58,7 +52,8 @@ def append(path: Path, line: Mapping[str, Any]) -> bool:
         UsageError: The ledger is damaged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent):
+    # The folder's lock: the file itself is replaced, and its lock would go with it.
+    with waiting_for(path.parent):
         lines = read_ledger(path)
         if any((old["key"], old["seed"]) == (line["key"], line["seed"]) for old in lines):
             return False
@@ -110,17 +105,3 @@ def _check_metric(line: Mapping[str, Any], metric: str, where: str) -> None:
                 f"{where}: metrics.{metric}.{choice}: expected null or an accuracy, got "
                 f"{quoted!r:.60}"
             )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: the file itself is replaced, and its lock would go with it."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

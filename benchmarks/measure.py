@@ -44,16 +44,25 @@ def random_bank(state: Bank, clients: int) -> dict[str, Tensor]:
     }
 
 
-class RandomLosses:
-    """Clients whose answers are random and cost nothing: see `cwfed.aggregators.base.Clients`."""
+class RandomClients:
+    """Clients whose answers are random and cost nothing: see `cwfed.aggregators.base.Clients`.
+
+    Args:
+        server: What the server knows.
+    """
+
+    def __init__(self, server: ServerContext) -> None:
+        self.server = server
 
     def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
         """Return random numbers, ``[m]``."""
         return torch.rand(len(clients), dtype=torch.float64)
 
     def class_means(self, clients: Tensor, models: Bank) -> tuple[Tensor, Tensor]:
-        """Refuse: no aggregator measured here asks for them."""
-        raise NotImplementedError
+        """Return random means ``[m, K, F]`` and the label counts ``[m, K]``."""
+        shape = models[self.server.model.head_weight].shape[1:]
+        means_mKF = torch.rand(len(clients), *shape, dtype=torch.float64)
+        return means_mKF, self.server.label_counts_MK[clients]
 
 
 def bytes_of(bank: Bank) -> int:

@@ -18,7 +18,16 @@ import torch
 from torch import Tensor
 
 from benchmarks.aggregation import METHODS, header
-from benchmarks.measure import MODELS, bytes_of, cohort, in_new_process, random_bank, resident
+from benchmarks.measure import (
+    MODELS,
+    RandomClients,
+    bytes_of,
+    cohort,
+    in_new_process,
+    random_bank,
+    resident,
+)
+from cwfed.aggregators import ServerContext
 from cwfed.clients import TrainingPhase
 from cwfed.data.federated import Part
 from cwfed.engines import Engine, Fitted
@@ -34,7 +43,14 @@ ROUNDS = 2
 
 
 class RandomEngine(Engine):
-    """Returns random models and scores."""
+    """Returns random models and scores.
+
+    Args:
+        server: What the server knows.
+    """
+
+    def __init__(self, server: ServerContext) -> None:
+        self.clients = RandomClients(server)
 
     def fit(
         self,
@@ -53,8 +69,8 @@ class RandomEngine(Engine):
         return torch.ones(len(clients), 3, dtype=torch.float64)
 
     def class_means(self, clients: Sequence[int], models: Bank) -> tuple[Tensor, Tensor]:
-        """Refuse: no method measured here asks for them."""
-        raise NotImplementedError
+        """See `Engine.class_means`."""
+        return self.clients.class_means(torch.as_tensor(clients), models)
 
 
 class Checkpoints(LoopCallback):
@@ -101,7 +117,7 @@ def peak_of_rounds(name: str, model: str, clients: int, participation: float) ->
     server = type(server)(counts_MK.sum(1), counts_MK, server.model, server.sizes)
     with TemporaryDirectory() as folder:
         loop = FederatedLoop(
-            RandomEngine(),
+            RandomEngine(server),
             METHODS[name](),
             server,
             UniformSampler(clients, participation, seed=0),

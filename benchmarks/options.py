@@ -1,14 +1,13 @@
 """The options of ``python -m benchmarks``; read in no time, since nothing here needs PyTorch."""
 
-import re
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 
+from benchmarks.deadline import read_seconds
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
 from cwfed.cli.guard import Terminal
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
 _RUNS = Path("runs") / "benchmarks"
 
 
@@ -56,10 +55,10 @@ def duration(text: str) -> float:
     Raises:
         ArgumentTypeError: It is something else.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if not match:
+    seconds = read_seconds(text)
+    if seconds is None:
         raise ArgumentTypeError(f"expected a duration such as 90s, 30m or 8h, got {text!r}")
-    return float(match[1]) * _UNITS[match[2]]
+    return seconds
 
 
 def shard(text: str) -> tuple[int, int]:

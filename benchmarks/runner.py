@@ -19,10 +19,11 @@ from benchmarks.board import Board
 from benchmarks.estimate import Estimator
 from benchmarks.finished import cpu_name, describe_run
 from benchmarks.jobs import Job
-from benchmarks.launch import Claim, Cold, Started, Warm, is_written
+from benchmarks.launch import Claim, Cold, Started, Warm
 from benchmarks.ledger import append
 from benchmarks.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
 from cwfed.federated.folder import CHECKPOINTS, read_result
+from cwfed.federated.lock import is_locked
 
 STOPPED = "stopped"
 _TICK = 0.1
@@ -151,7 +152,7 @@ class Runner:
         if self._stopping():
             done = self.place.rounds_done(job)
             return STOPPED, f"after round {done}; the same command continues"
-        if is_written(self.place.folder(job)):
+        if is_locked(self.place.folder(job)):
             return RUNNING, "passed over, another process runs it"
         return FAILED, self.place.fail(job, code)
 

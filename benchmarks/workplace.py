@@ -17,9 +17,10 @@ import yaml
 
 from benchmarks.finished import find_finished
 from benchmarks.jobs import Job, Resolver, read_config
-from benchmarks.launch import Claim, claim, explain, is_written
+from benchmarks.launch import Claim, claim, explain
 from cwfed.cli.files import UsageError
 from cwfed.federated.folder import CONFIG, ROUNDS, read_result
+from cwfed.federated.lock import is_locked
 from cwfed.results import write_atomic, write_json
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
@@ -69,7 +70,7 @@ class Workplace:
         done = done or next(iter(self._finished.get(job.key, [])), None)
         if done:
             return DONE, str(done)
-        if is_written(self.folder(job)):
+        if is_locked(self.folder(job)):
             return RUNNING, str(self.folder(job))
         failure = self.failure(job)
         if failure:
@@ -97,7 +98,7 @@ class Workplace:
         """Take the right to run the job; None while another process runs it."""
         self.cells.mkdir(parents=True, exist_ok=True)
         held = claim(self.file(job, ".lock"))
-        if held and is_written(self.folder(job)):
+        if held and is_locked(self.folder(job)):
             held.release()
             return None
         return held

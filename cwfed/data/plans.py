@@ -45,9 +45,16 @@ def batch_plan(
     return plan
 
 
-def normalise(pixels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Scale uint8 pixels to [0, 1], then ``(x - 0.5) / 0.5`` to [-1, 1]."""
-    return pixels.to(dtype).div_(255).sub_(0.5).div_(0.5)
+def normalise(pixels: Tensor, dtype: torch.dtype, most: Tensor | int = 255) -> Tensor:
+    """Scale uint8 pixels to [0, 1], then ``(x - 0.5) / 0.5`` to [-1, 1].
+
+    Args:
+        pixels: uint8.
+        dtype: Floating-point type of the result.
+        most: 255, on a GPU as a tensor there: by a Python number it divides with a reciprocal,
+            which costs the last bit.
+    """
+    return pixels.to(dtype).div_(most).sub_(0.5).div_(0.5)
 
 
 @dataclass(frozen=True)

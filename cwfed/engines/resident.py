@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cwfed.data.federated import FederatedData
+from cwfed.data.plans import normalise
 
 
 class ResidentData:
@@ -23,7 +24,6 @@ class ResidentData:
         self.images_NCHW = data.images.images_NCHW.to(device)
         self.labels_N = data.images.labels_N.to(device)
         self.dtype = data.dtype
-        # A GPU divides by a Python number with a reciprocal, which costs the last bit.
         self.most = torch.tensor(255, dtype=data.dtype, device=device)
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,8 +35,7 @@ class ResidentData:
         Returns:
             Images ``[..., C, H, W]`` and labels ``[...]``.
         """
-        pixels = self.images_NCHW[index].to(self.dtype)
-        return pixels.div_(self.most).sub_(0.5).div_(0.5), self.labels_N[index]
+        return normalise(self.images_NCHW[index], self.dtype, self.most), self.labels_N[index]
 
 
 def shares_rows(bank_value: Tensor) -> bool:

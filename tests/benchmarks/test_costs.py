@@ -3,7 +3,7 @@ import os
 import pytest
 import torch
 
-from benchmarks import aggregation, memory
+from benchmarks import aggregation, measure, memory
 
 
 def rows(text):
@@ -30,3 +30,10 @@ def test_the_peak_of_rounds_counts_banks(capsys):
     ((name, clients, _, bank, peak),) = rows(capsys.readouterr().out)
     assert (name, clients, bank) == ("cwfedavg all", "30", "0.11")
     assert float(peak) > 3 * 0.1
+
+
+def test_random_clients_answer_in_the_shapes_of_the_contract():
+    uploads, server = measure.cohort("cnn4_cifar10", 3)
+    means, counts = measure.RandomClients(server).class_means(torch.tensor([2, 0]), uploads)
+    assert means.shape == (2, 10, 512)
+    assert torch.equal(counts, server.label_counts_MK[[2, 0]])

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from benchmarks.__main__ import main
-from benchmarks.launch import claim, devices, explain, is_written
+from benchmarks.launch import claim, devices, explain
 from benchmarks.ledger import read_ledger
 from cwfed.cli import main as cwfed
+from cwfed.federated.lock import is_locked
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {
@@ -252,11 +253,11 @@ def test_ctrl_c_stops_the_runner_and_its_job(finished, tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     (folder,) = cells(runs)
-    assert is_written(folder)
+    assert is_locked(folder)
     process.send_signal(signal.SIGINT)
     assert "the same command continues" in process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert not is_written(folder)
+    assert not is_locked(folder)
     assert not list((runs / "cells").glob("*.failed.json"))
 
 

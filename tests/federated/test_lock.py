@@ -1,4 +1,3 @@
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -7,18 +6,7 @@ import time
 
 import pytest
 
-from cwfed.federated.lock import lock_folder
-
-
-def free(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+from cwfed.federated.lock import is_locked, lock_folder
 
 
 def own_then_fork(path, pipe):
@@ -36,11 +24,11 @@ def test_a_worker_that_outlives_its_parent_does_not_hold_the_lock(tmp_path):
     owner = context.Process(target=own_then_fork, args=(tmp_path, theirs))
     owner.start()
     worker = pipe.recv()
-    assert not free(tmp_path)
+    assert is_locked(tmp_path)
     owner.kill()
     owner.join()
     try:
         os.kill(worker, 0)
-        assert free(tmp_path)
+        assert not is_locked(tmp_path)
     finally:
         os.kill(worker, signal.SIGKILL)
