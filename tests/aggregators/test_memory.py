@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.measure import RandomLosses, bytes_of, reset_peak, resident
+from benchmarks.measure import RandomClients, bytes_of, reset_peak, resident
 from cwfed.aggregators import CFL, IFCA, CwFedAvg, FedAMP, FedAvg, FedFomo, FedPer
 from cwfed.aggregators.base import ServerContext, ServerRound
 from cwfed.functional.contract import ModelContract
@@ -42,7 +42,7 @@ def aggregated(aggregator, uploads, server):
     if isinstance(aggregator, FedFomo):
         weights = torch.rand(CLIENTS, CLIENTS, dtype=torch.float64).softmax(1)
         return lambda: aggregator.mixed(weights, everyone, uploads, server)
-    sent = ServerRound(uploads, starts, everyone, RandomLosses())
+    sent = ServerRound(uploads, starts, everyone, RandomClients(server))
     return lambda: aggregator.aggregate(sent, state, server)
 
 
