@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from torch import Tensor
 
 from cwfed.functional.fairness import fairness, pooled_accuracy
@@ -24,6 +25,7 @@ SCHEMA_VERSION = 1
 Score = Mapping[str, Tensor]
 """By part of the data (``test``, ``val``): float64 ``[M, 3]``, correct, samples, summed loss."""
 
+SNAPSHOTS = "snapshots"
 METRICS = ("received", "post_local")
 
 
@@ -44,6 +46,7 @@ class RoundRecord:
         bytes_up: Bytes that each participant sent, in their order.
         bytes_down: Bytes that each participant received to start the round.
         figures: The method's own figures, by name.
+        mixing: Who learned from whom, ``[M, M]`` by tensor name; see `Broadcast.mixing`.
     """
 
     round: int
@@ -56,6 +59,7 @@ class RoundRecord:
     bytes_up: tuple[int, ...] = ()
     bytes_down: tuple[int, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
+    mixing: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_line(self) -> dict[str, Any]:
         """Return the line of ``rounds.jsonl``; all that depends on the machine is in seconds."""
@@ -152,13 +156,11 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
     }
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a text file so that it is whole or not there: temporary file, fsync, rename."""
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", newline="", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file so that it is whole or not there: temporary file, fsync, rename."""
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
-            file.write(text)
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
             os.replace(file.name, path)
@@ -172,6 +174,19 @@ def write_atomic(path: Path, text: str) -> None:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file atomically."""
     write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def snapshot_path(folder: Path, round_: int) -> Path:
+    """Return where a run folder keeps the snapshot of a round."""
+    return folder / SNAPSHOTS / f"round_{round_:06d}.npz"
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write NumPy's ``npz`` atomically; its folder is made if missing."""
+    path.parent.mkdir(exist_ok=True)
+    content = io.BytesIO()
+    np.savez_compressed(content, **cast(Any, arrays))
+    write_atomic(path, content.getvalue())
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:

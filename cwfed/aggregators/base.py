@@ -112,10 +112,15 @@ class Broadcast:
         models: With which every client would start the next round, ``[M, ...]`` by name.
         anchors: What proximal terms pull towards, ``[M, ...]`` by name; None: towards what a
             client starts the round with, after its own choice or mix.
+        mixing: Who learns from whom, for figures: row i holds the weights of all clients' uploads
+            in what client i receives, is pulled towards or, for methods whose clients mix, started
+            the round from, float64 ``[M, M]`` by tensor name. Tensors that no such matrix makes
+            are left out.
     """
 
     models: Bank
     anchors: Bank | None = None
+    mixing: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Aggregator(ABC):
@@ -243,7 +248,9 @@ class MixingAggregator(Aggregator):
     ) -> tuple[Broadcast, ServerState]:
         """Apply the matrices. Arguments as for `Aggregator.aggregate`."""
         matrices, state = self.mixing(round_.uploads, round_.participants, state, server)
-        return Broadcast(self.apply(matrices, round_, server)), state
+        mixed = self.exchanged(server) - set(server.model.counters)
+        shown = {name: matrix for name, matrix in matrices.items() if name in mixed}
+        return Broadcast(self.apply(matrices, round_, server), mixing=shown), state
 
     def apply(
         self, matrices: Mapping[str, Tensor], round_: ServerRound, server: ServerContext

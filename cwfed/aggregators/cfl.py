@@ -1,6 +1,7 @@
 """Clustered federated learning."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -119,7 +120,7 @@ class CFL(MixingAggregator):
             models[name] = round_.uploads[name].clone()
             for members in clusters(state):
                 models[name][members] = round_.uploads[name][members].amax(0)
-        return Broadcast(models), state
+        return replace(broadcast, models=models), state
 
     def mixing(
         self, uploads: Bank, participants: Tensor, state: ServerState, server: ServerContext

@@ -106,7 +106,10 @@ class FedAMP(Aggregator):
         c_MM = attention(squared_MM, self.alpha, self.sigma, uploaded_M)
         warn_of_extrapolation(c_MM.sum(1))
         u_M = {name: attentive_mixture(c_MM, uploads[name]) for name in server.model.parameters}
-        return Broadcast(uploads, {**uploads, **u_M}), {ATTENTION: c_MM, UPLOADED: uploaded_M}
+        weights_MM = c_MM + (1 - c_MM.sum(1)).diag()
+        mixing = dict.fromkeys(server.model.parameters, weights_MM)
+        state = {ATTENTION: c_MM, UPLOADED: uploaded_M}
+        return Broadcast(uploads, {**uploads, **u_M}, mixing), state
 
 
 def warn_of_extrapolation(mass_M: Tensor) -> None:

@@ -14,6 +14,8 @@ from cwfed.aggregators.base import (
     ServerContext,
     ServerRound,
     ServerState,
+    identity,
+    one_matrix,
 )
 from cwfed.functional.aggregation import mix
 from cwfed.functional.fedfomo import candidates, distances, mixing_weights, raw_weights
@@ -23,6 +25,8 @@ P = "preferences_MM"
 """Name of P in the aggregator's state."""
 UPLOADED = "uploaded_M"
 """Name of the mask of clients that have uploaded in the aggregator's state."""
+WEIGHTS = "weights_MM"
+"""Name of the weights of every client's last mix in the aggregator's state."""
 OLD = "old/"
 """Prefix of the models after the previous mix in the aggregator's state."""
 
@@ -76,7 +80,8 @@ class FedFomo(Aggregator):
     def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return P = identity, no uploads, and the initialisation as everybody's old model."""
         return {
-            P: torch.eye(server.num_clients, dtype=torch.float64),
+            P: identity(server.num_clients),
+            WEIGHTS: identity(server.num_clients),
             UPLOADED: torch.zeros(server.num_clients, dtype=torch.bool),
         } | {OLD + name: value for name, value in initialisation.items()}
 
@@ -95,18 +100,22 @@ class FedFomo(Aggregator):
             return received, state
         old = {name: state[OLD + name] for name in uploads}
         raw_mM = self.weigh(mixing, uploads, old, state, server, clients)
-        mixed = self.mixed(mixing_weights(raw_mM, mixing), mixing, uploads, server)
+        weights_mM = mixing_weights(raw_mM, mixing)
+        mixed = self.mixed(weights_mM, mixing, uploads, server)
         ids = mixing.tolist()
         preferences_MM = state[P].index_add(0, mixing, raw_mM)
         kept = {OLD + name: value for name, value in replace_rows(old, ids, mixed).items()}
-        return replace_rows(received, ids, mixed), {**state, P: preferences_MM, **kept}
+        weights_MM = state[WEIGHTS].index_copy(0, mixing, weights_mM)
+        new = {**state, P: preferences_MM, WEIGHTS: weights_MM, **kept}
+        return replace_rows(received, ids, mixed), new
 
     def aggregate(
         self, round_: ServerRound, state: ServerState, server: ServerContext
     ) -> tuple[Broadcast, ServerState]:
         """Leave every client its own upload. Arguments as for `Aggregator.aggregate`."""
         uploaded_M = state[UPLOADED].index_fill(0, round_.participants, True)
-        return Broadcast(round_.uploads), {**state, UPLOADED: uploaded_M}
+        broadcast = Broadcast(round_.uploads, mixing=one_matrix(state[WEIGHTS], server))
+        return broadcast, {**state, UPLOADED: uploaded_M}
 
     def traffic(
         self, participants: Tensor, state: ServerState, server: ServerContext

@@ -104,10 +104,12 @@ class FedNH(Aggregator):
         """Average the backbone, move the prototypes. Arguments as for `Aggregator.aggregate`."""
         if self.weighting == "uniform":
             server = replace(server, num_samples_M=torch.ones_like(server.num_samples_M))
-        average = FedAvg(self.aggregate_buffers).aggregate(round_, {}, server)[0].models
+        average = FedAvg(self.aggregate_buffers).aggregate(round_, {}, server)[0]
         prototypes_KF = self.prototypes(round_, server)
         shared = prototypes_KF.expand(server.num_clients, -1, -1)
-        return Broadcast({**average, server.model.head_weight: shared}), state
+        mixing = {n: m for n, m in average.mixing.items() if n != server.model.head_weight}
+        models = {**average.models, server.model.head_weight: shared}
+        return Broadcast(models, mixing=mixing), state
 
     def prototypes(self, round_: ServerRound, server: ServerContext) -> Tensor:
         """Return the prototypes after the round, ``[K, F]``."""

@@ -17,6 +17,7 @@ from cwfed.aggregators.base import (
     ServerContext,
     ServerRound,
     ServerState,
+    one_matrix,
 )
 from cwfed.functional.aggregation import mix, sample_weights
 from cwfed.functional.stacking import Bank, replace_rows, row
@@ -104,17 +105,27 @@ class IFCA(Aggregator):
         chosen = state[CHOICE][round_.participants]
         assert (chosen >= 0).all(), "every participant has chosen before training"
         centres = {name: state[CENTRES + name].clone() for name in self.exchanged(server)}
+        shares_CM = torch.zeros(self.num_centres, server.num_clients, dtype=torch.float64)
         for k in chosen.unique().tolist():
-            self.average(k, round_.participants[chosen == k], centres, uploads, server)
+            members = round_.participants[chosen == k]
+            shares_CM[k] = self.shares(members, server)
+            self.average(k, members, shares_CM[k], centres, uploads, server)
         choice_M = self.choose(everyone, centres, uploads, round_.clients)
         models = self.models(everyone, choice_M, centres, uploads)
         named = {CENTRES + name: value for name, value in centres.items()}
-        return Broadcast(models), {CHOICE: choice_M, **named}
+        mixing = one_matrix(shares_CM[choice_M], server)
+        return Broadcast(models, mixing=mixing), {CHOICE: choice_M, **named}
+
+    def shares(self, members: Tensor, server: ServerContext) -> Tensor:
+        """Return the weights of the members' uploads in their centre, float64 ``[M]``."""
+        n_M = server.num_samples_M
+        return sample_weights(torch.ones_like(n_M) if self.weighting == "uniform" else n_M, members)
 
     def average(
         self,
         k: int,
         members: Tensor,
+        shares_M: Tensor,
         centres: dict[str, Tensor],
         uploads: Bank,
         server: ServerContext,
@@ -123,10 +134,7 @@ class IFCA(Aggregator):
 
         Only theirs are touched: 0 times an upload that is not finite would not be 0.
         """
-        num_samples_M = server.num_samples_M
-        if self.weighting == "uniform":
-            num_samples_M = torch.ones_like(num_samples_M)
-        weights_1m = sample_weights(num_samples_M, members)[None, members]
+        weights_1m = shares_M[None, members]
         for name in centres:
             if name in server.model.counters:
                 centres[name][k] = uploads[name][members].amax(0)

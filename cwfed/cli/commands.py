@@ -42,6 +42,7 @@ from cwfed.federated.loggers import RoundLogger, make_loggers
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
+from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
@@ -150,9 +151,13 @@ def _prepare(
     values = plain(parser, config)
     folder = RunFolder(path, values)
     loggers = make_loggers(made.logger, path, path.name)
-    writer = FolderWriter(folder, run, experiment.checkpoint)
-    # The writer comes first: a round that is shown can be resumed from.
-    return run.loop([writer, progress, RoundLogger(loggers, values)]), run, folder
+    # The writers come first: a round that is shown can be resumed from. The snapshot before the
+    # round's line: a round that is resumed from has its snapshot.
+    writers = [
+        SnapshotWriter(path, experiment.snapshots.every),
+        FolderWriter(folder, run, experiment.checkpoint),
+    ]
+    return run.loop([*writers, progress, RoundLogger(loggers, values)]), run, folder
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:

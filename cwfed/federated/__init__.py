@@ -8,6 +8,7 @@ from cwfed.federated.options import (
     CheckpointOptions,
     LocalTraining,
     ReleasedCode,
+    SnapshotOptions,
     TrainerOptions,
 )
 from cwfed.federated.prepared import PreparedRun
@@ -23,5 +24,6 @@ __all__ = [
     "LoopCallback",
     "PreparedRun",
     "ReleasedCode",
+    "SnapshotOptions",
     "TrainerOptions",
 ]

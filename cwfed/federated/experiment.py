@@ -27,6 +27,7 @@ from cwfed.federated.options import (
     CheckpointOptions,
     LocalTraining,
     ReleasedCode,
+    SnapshotOptions,
     TrainerOptions,
     check_at_least,
 )
@@ -65,6 +66,7 @@ class Experiment:
         client: Local training.
         trainer: Where and how the numbers are computed.
         checkpoint: When the run can be resumed from.
+        snapshots: What is kept for the figures.
         released_code: Behaviour of the released code that changes numbers.
     """
 
@@ -82,6 +84,7 @@ class Experiment:
     client: LocalTraining = field(default_factory=LocalTraining)
     trainer: TrainerOptions = field(default_factory=TrainerOptions)
     checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     released_code: ReleasedCode = field(default_factory=ReleasedCode)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
+from cwfed.functional.distribution import label_distribution
 from cwfed.results import (
     RoundRecord,
     append_line,
@@ -36,12 +37,13 @@ from cwfed.results import (
 
 CONFIG = "config.yaml"
 PARTITION = "partition.json"
+LABELS = "labels.json"
 ROUNDS = "rounds.jsonl"
 CLIENTS = "clients.csv"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
-_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "checkpoint")
+_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "checkpoint", "snapshots")
 _NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
@@ -94,8 +96,13 @@ class RunFolder:
         write_atomic(
             self.path / CONFIG, yaml.safe_dump(dict(self.config), sort_keys=False, width=100)
         )
-        run.data.manifest.save(self.path / PARTITION)
+        self._write_division(run)
         return None
+
+    def _write_division(self, run: PreparedRun) -> None:
+        """Write who holds which samples, and how many of each class."""
+        run.data.manifest.save(self.path / PARTITION)
+        write_json(self.path / LABELS, label_record(run))
 
     def identity(self, run: PreparedRun) -> str:
         """Return the hash that a checkpoint must carry to belong to this run."""
@@ -110,7 +117,7 @@ class RunFolder:
         """
         lock_folder(self.path)
         if not (self.path / PARTITION).exists() and not (self.path / ROUNDS).exists():
-            run.data.manifest.save(self.path / PARTITION)
+            self._write_division(run)
         stored = Manifest.load(self.path / PARTITION).hash
         if stored != run.data.manifest.hash:
             raise ValueError(
@@ -128,6 +135,20 @@ class RunFolder:
             )
         write_atomic(self.path / ROUNDS, "".join(json.dumps(line) + "\n" for line in lines))
         return state
+
+
+def label_record(run: PreparedRun) -> dict[str, Any]:
+    """Return the content of ``labels.json``: names of the classes, counts by part, p by client."""
+    counts = {
+        "train": run.data.label_counts_MK("train", "holdout"),
+        "val": run.data.label_counts_MK("val"),
+        "test": run.data.label_counts_MK("test"),
+    }
+    return {
+        "classes": list(run.data.images.class_names),
+        "counts": {part: counts_MK.tolist() for part, counts_MK in counts.items()},
+        "p": label_distribution(run.label_counts_MK()).tolist(),
+    }
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Legend: M clients, K classes.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -129,8 +129,8 @@ class FederatedLoop:
                 state, starts = self.select(state, participants)
                 state, losses = self.fit(round_, state, starts, participants)
                 state = self.score_post_local(round_, state, participants)
-                state = self.aggregate(round_, state, starts, participants)
-                self.report(state, participants, losses, traffic)
+                state, mixing = self.aggregate(round_, state, starts, participants)
+                self.report(state, participants, losses, traffic, mixing)
             for callback in self.callbacks:
                 callback.on_end(state)
             return state
@@ -218,18 +218,19 @@ class FederatedLoop:
 
     def aggregate(
         self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
-    ) -> FederatedState:
-        """Let the server make what every client receives."""
+    ) -> tuple[FederatedState, Mapping[str, Tensor]]:
+        """Let the server make what every client receives; return who learned from whom too."""
         sent = ServerRound(state.uploads, starts, torch.as_tensor(participants), self.clients)
         with self._timed("aggregate"):
             broadcast, server = self.aggregator.aggregate(sent, state.server, self.server)
-        return replace(
+        state = replace(
             state,
             round=round_,
             received=broadcast.models,
             anchors=broadcast.anchors or {},
             server=server,
         )
+        return state, broadcast.mixing
 
     def score_initialisation(self, state: FederatedState) -> FederatedState:
         """Report the common initialisation as round 0."""
@@ -244,6 +245,7 @@ class FederatedLoop:
         participants: Sequence[int],
         losses: Sequence[float],
         traffic: tuple[tuple[int, ...], tuple[int, ...]],
+        mixing: Mapping[str, Tensor],
     ) -> None:
         """Score what the clients received, if that is due, and tell the callbacks of the round."""
         due = self.evaluates(state.round)
@@ -257,6 +259,7 @@ class FederatedLoop:
             self._mean_r(state),
             {},
             *traffic,
+            mixing=mixing,
         )
         self._emit(state, record)
 

@@ -139,6 +139,23 @@ class CheckpointOptions:
 
 
 @dataclass
+class SnapshotOptions:
+    """What is kept for the figures of a run: norms of the output layers, who learned from whom.
+
+    Attributes:
+        every: Rounds between snapshots; round 0 and the last always have one. null spreads about 50
+            over the run, 0 keeps none.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if self.every is not None:
+            check_at_least("snapshots.every", self.every, 0)
+
+
+@dataclass
 class ReleasedCode:
     """Behaviour of the paper's released code that changes numbers; all off by default.
 

@@ -136,3 +136,27 @@ def test_a_state_is_made_of_tensors_that_a_checkpoint_holds(runs):
                 value = getattr(state, field.name)
                 if field.name != "round":
                     assert all(isinstance(v, torch.Tensor) for v in value.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recorded_mixing_is_what_the_clients_got(name, runs):
+    """Row by row, summed one client after the other."""
+    kept = runs[name]
+    for before, state, record in zip(kept.states, kept.states[1:], kept.records[1:], strict=False):
+        for tensor, matrix_MM in record.mixing.items():
+            uploads, made = state.uploads[tensor], (state.anchors or state.received)[tensor]
+            if name == "fedfomo":
+                # Its clients mix before they train, from the uploads of the round before.
+                uploads, made = before.uploads[tensor], state.server[f"old/{tensor}"]
+            for client, weights in enumerate(matrix_MM.tolist()):
+                if sum(weights) == 0:
+                    continue  # a centre that nobody trained this round
+                mixed = sum(weight * uploads[other] for other, weight in enumerate(weights))
+                torch.testing.assert_close(mixed, made[client], rtol=1e-9, atol=1e-12)
+
+
+def test_every_method_that_shares_a_tensor_by_weights_says_how(runs):
+    without = {name for name in NAMES if not runs[name].records[-1].mixing}
+    assert without == {"local"}
+    head_kept = {name for name in NAMES if "out.weight" not in runs[name].records[-1].mixing}
+    assert head_kept - without == {"fednh", "fedper", "fedrep"}

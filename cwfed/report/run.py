@@ -1,0 +1,214 @@
+"""A run folder, read: tables for notebooks, pages and figures.
+
+Legend: M clients, K classes.
+"""
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import yaml
+
+from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, ROUNDS, read_result
+from cwfed.federated.loggers import flatten
+from cwfed.results import SNAPSHOTS, read_lines, snapshot_path
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Part = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Arrays kept after a round.
+
+    Attributes:
+        round: The round.
+        norms_upload_MK: Euclidean norms of the rows of the output layer's weight in the clients'
+            last uploads, float32 ``[M, K]``.
+        norms_received_MK: The same in the models that the clients received.
+        mixing: Who learned from whom, float32 ``[M, M]`` by group: ``output`` for the output
+            layer, ``base`` for the model's first tensor. Row i holds the weights of all clients'
+            uploads in what client i received. Groups that the method does not mix are left out.
+    """
+
+    round: int
+    norms_upload_MK: np.ndarray
+    norms_received_MK: np.ndarray
+    mixing: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def p_estimated_MK(self) -> np.ndarray:
+        """p~ of the last uploads: norms over their sum, uniform where all are 0, ``[M, K]``."""
+        norms_MK = self.norms_upload_MK.astype(np.float64)
+        total_M1 = norms_MK.sum(1, keepdims=True)
+        uniform = np.full_like(norms_MK, 1 / norms_MK.shape[1])
+        return np.divide(norms_MK, total_M1, out=uniform, where=total_M1 > 0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder says; a run that is still going is read as far as it has come.
+
+    Attributes:
+        path: The folder.
+        config: The resolved configuration.
+        result: Content of ``result.json``; None before the end.
+        lines: Lines of ``rounds.jsonl``.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    lines: list[dict[str, Any]]
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Run":
+        """Read a run folder.
+
+        Raises:
+            ValueError: It is no run folder, or a file in it is damaged.
+        """
+        folder = Path(path)
+        try:
+            config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"{folder}: expected a run folder with a {CONFIG}") from None
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ValueError(f"{folder / CONFIG}: expected a configuration: {error}") from error
+        if not isinstance(config, dict) or "algorithm" not in config:
+            raise ValueError(f"{folder / CONFIG}: expected a run's configuration")
+        return cls(folder, config, read_result(folder), read_lines(folder / ROUNDS))
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the method."""
+        return str(self.config["algorithm"]["name"])
+
+    @property
+    def dataset(self) -> str:
+        """Class of the data source, without its module."""
+        return str(self.config["data"]["class_path"]).rpartition(".")[2]
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return int(self.config["seed"])
+
+    @cached_property
+    def rounds(self) -> "DataFrame":
+        """A row a round, the initialisation as round 0; columns such as ``received/accuracy``."""
+        from pandas import DataFrame
+
+        table = DataFrame([{"round": line["round"], **flatten(line)} for line in self.lines])
+        return table.set_index("round") if len(table) else table
+
+    def accuracy(self, metric: Literal["received", "post_local"] = "received") -> "DataFrame":
+        """Return every client's test accuracy, a row a scored round and a column a client.
+
+        NaN for a client without test samples.
+
+        Raises:
+            ValueError: The metric is neither ``received`` nor ``post_local``, or the folder has no
+                label counts.
+        """
+        from pandas import DataFrame
+
+        if metric not in ("received", "post_local"):
+            raise ValueError(f"metric: expected 'received' or 'post_local', got {metric!r}")
+        total_M = self.label_counts("test").to_numpy().sum(1)
+        scored = {line["round"]: line[metric]["correct"] for line in self.lines if line[metric]}
+        correct = DataFrame.from_dict(scored, orient="index", columns=range(len(total_M)))
+        correct.index.name, correct.columns.name = "round", "client"
+        return correct / np.where(total_M > 0, total_M, np.nan)
+
+    @cached_property
+    def clients(self) -> "DataFrame":
+        """A row a client, as in ``clients.csv``; empty before the end of the run."""
+        from pandas import DataFrame
+
+        if not (self.path / CLIENTS).is_file():
+            return DataFrame()
+        with (self.path / CLIENTS).open(encoding="utf-8", newline="") as file:
+            rows = [
+                {name: float(text) if text else np.nan for name, text in row.items()}
+                for row in csv.DictReader(file)
+            ]
+        table = DataFrame(rows)
+        whole = ["client", "samples", "train", "val", "test", "classes"]
+        return table.astype(dict.fromkeys(whole, "int64")).set_index("client")
+
+    @cached_property
+    def _labels(self) -> dict[str, Any]:
+        path = self.path / LABELS
+        try:
+            labels = json.loads(path.read_text(encoding="utf-8"))
+            labels["classes"], labels["counts"]["test"], labels["p"]
+        except FileNotFoundError:
+            raise ValueError(
+                f"{path}: not there, since the run was made by a version that wrote none"
+            ) from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}: expected label counts, got a damaged file") from error
+        return dict(labels)
+
+    @property
+    def classes(self) -> list[str]:
+        """K names of classes."""
+        return list(self._labels["classes"])
+
+    def label_counts(self, part: Part = "train") -> "DataFrame":
+        """Return label counts, a row a client and a column a class.
+
+        Raises:
+            ValueError: There is no such part, or the folder has no label counts.
+        """
+        from pandas import DataFrame, RangeIndex
+
+        counts = self._labels["counts"]
+        if part not in counts:
+            raise ValueError(f"part: expected one of {', '.join(counts)}, got {part!r}")
+        index = RangeIndex(len(counts[part]), name="client")
+        return DataFrame(counts[part], index=index, columns=self.classes)
+
+    @property
+    def p_MK(self) -> np.ndarray:
+        """Label distributions that R is measured against, float64 ``[M, K]``."""
+        return np.asarray(self._labels["p"])
+
+    @cached_property
+    def snapshot_rounds(self) -> list[int]:
+        """Rounds that have a snapshot, ascending; none later than the last line."""
+        last = self.lines[-1]["round"] if self.lines else -1
+        names = [path.stem for path in (self.path / SNAPSHOTS).glob("round_*.npz")]
+        rounds = sorted(int(name[6:]) for name in names if name[6:].isdigit())
+        return [round_ for round_ in rounds if round_ <= last]
+
+    def snapshot(self, round_: int | None = None) -> Snapshot:
+        """Return the snapshot of a round, by default the last.
+
+        Raises:
+            ValueError: There is none of this round, or it is damaged.
+        """
+        if not self.snapshot_rounds:
+            raise ValueError(f"{self.path}: no snapshots (--snapshots.every 0, or an older run)")
+        wanted = self.snapshot_rounds[-1] if round_ is None else round_
+        if wanted not in self.snapshot_rounds:
+            there = ", ".join(map(str, self.snapshot_rounds))
+            raise ValueError(f"round: expected one of {there}, got {wanted}")
+        path = snapshot_path(self.path, wanted)
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                held = dict(arrays)
+            norms = held["norms_upload"], held["norms_received"]
+        except Exception as error:  # a damaged zip fails in many ways
+            raise ValueError(f"{path}: expected a snapshot, got a damaged file") from error
+        prefix = "mixing_"
+        mixing = {n.removeprefix(prefix): v for n, v in held.items() if n.startswith(prefix)}
+        return Snapshot(wanted, *norms, mixing)
