@@ -1,0 +1,234 @@
+"""Published figures beside one's own: a table of the paper, read from plain YAML.
+
+The file says which methods and settings its figures belong to; who knows how a configuration is
+resolved says which runs these are (`Identify`).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cwfed.federated.folder import config_hash
+from cwfed.report.page.facts import Facts
+from cwfed.report.page.settings import mean_std
+from cwfed.results import METRICS
+
+_METRICS: Mapping[str, tuple[str, ...]] = {
+    **{metric: (metric,) for metric in METRICS},
+    "both": METRICS,
+}
+_CHOICES = ("best", "last", "val_selected")
+_LEFT_OPEN = ("seed", "rounds", "evaluate_every")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a figure of the table belongs to.
+
+    Attributes:
+        algorithm: Name of the method's configuration.
+        config: Name of the setting's configuration.
+        options: Further options, by dotted name.
+    """
+
+    algorithm: str
+    config: str
+    options: Mapping[str, Any]
+
+
+Identify = Callable[[Cell], str]
+"""Returns the `cell_key` of the configuration that a cell stands for."""
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table file: see `read_table`."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+    def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+        """Return a field of a kind.
+
+        Raises:
+            ValueError: It is missing or of another kind.
+        """
+        return _take(self.values, name, kind, f"{self.path}: ", default)
+
+
+def cell_key(config: Mapping[str, Any]) -> str:
+    """Return the hash of a resolved configuration, whatever its seed and number of rounds."""
+    return config_hash({**config, **dict.fromkeys(_LEFT_OPEN)})
+
+
+def read_table(path: Path) -> PaperTable:
+    """Read a table file: ``title``, ``columns``, ``rows``, ``paper`` and what they need.
+
+    Raises:
+        ValueError: The file cannot be read, or something is wrong in it.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"--paper: expected a readable YAML file, got {path}: {reason}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected a table's mapping, got {type(values).__name__}")
+    table = PaperTable(path, values)
+    columns, rows = table.take("columns", dict), table.take("rows", dict)
+    for name, column in columns.items():
+        _take(_mapping(column, f"{path}: columns.{name}"), "config", str, f"{path}: columns.{name}.")
+    for name, row in rows.items():
+        metric = _take(_mapping(row, f"{path}: rows.{name}"), "metric", str, f"{path}: rows.{name}.")
+        _one_of(metric, _METRICS, f"{path}: rows.{name}.metric")
+    _one_of(table.take("choice", str, "best"), _CHOICES, f"{path}: choice")
+    table.take("title", str), table.take("protocol_rounds", int, 1000)
+    _check_figures(table, columns, rows)
+    return table
+
+
+def fill_table(
+    table: PaperTable, every: Sequence[Facts], identify: Identify
+) -> dict[str, Any]:
+    """Put runs beside the published figures.
+
+    Args:
+        table: The table.
+        every: All runs; only finished ones count.
+        identify: Says which configuration a cell stands for.
+
+    Returns:
+        Plain values for the page: a row for each method and way of scoring, with a cell a column.
+
+    Raises:
+        ValueError: A cell does not resolve.
+    """
+    runs: dict[str, list[Facts]] = defaultdict(list)
+    for facts in every:
+        if facts.finished:
+            runs[cell_key(facts.run.config)].append(facts)
+    names = {facts.run.algorithm for same in runs.values() for facts in same}
+    columns, rows = table.values["columns"], table.values["rows"]
+    filled = []
+    for row_name, row in rows.items():
+        algorithm = str(row.get("algorithm", row_name))
+        keys = [
+            identify(_cell(table, row_name, algorithm, column)) if algorithm in names else ""
+            for column in columns
+        ]
+        figures = (table.values.get("paper") or {}).get(row_name) or [None] * len(columns)
+        for metric in _METRICS[row["metric"]]:
+            cells = [
+                _fill_cell(table, column, figure, runs.get(key, []), metric)
+                for column, figure, key in zip(columns.values(), figures, keys, strict=True)
+            ]
+            filled.append(
+                {"method": str(row.get("title", row_name)), "metric": metric, "cells": cells}
+            )
+    return {
+        "title": table.values["title"],
+        "source": str(table.values.get("source", "")),
+        "protocol_rounds": table.take("protocol_rounds", int, 1000),
+        "choice": table.take("choice", str, "best"),
+        "columns": [str(column.get("title", name)) for name, column in columns.items()],
+        "rows": filled,
+        "notes": [str(note) for note in table.take("notes", list, [])],
+    }
+
+
+def _cell(table: PaperTable, row_name: str, algorithm: str, column_name: str) -> Cell:
+    row, column = table.values["rows"][row_name], table.values["columns"][column_name]
+    options = {
+        **(table.values.get("options") or {}),
+        **(column.get("options") or {}),
+        **(row.get("options") or {}),
+        **((row.get("cells") or {}).get(column_name) or {}),
+    }
+    return Cell(algorithm, column["config"], options)
+
+
+def _fill_cell(
+    table: PaperTable, column: Mapping[str, Any], figure: Any, runs: Sequence[Facts], metric: str
+) -> dict[str, Any]:
+    own = figure if isinstance(figure, dict) else {"value": figure}
+    tolerance = own.get("tolerance", column.get("tolerance", table.values.get("tolerance", 1.0)))
+    published, choice = own.get("value"), table.values.get("choice", "best")
+    groups: dict[tuple[int, str | None], dict[int, Facts]] = defaultdict(dict)
+    for facts in runs:
+        groups[(facts.rounds, facts.dataset_hash)].setdefault(facts.run.seed, facts)
+    entries = []
+    for (rounds, _), by_seed in sorted(groups.items(), key=lambda item: -item[0][0]):
+        accuracies = [facts.accuracy(metric, choice) for facts in by_seed.values()]
+        values = [100 * value for value in accuracies if value is not None]
+        ours = mean_std(values)
+        reduced = rounds < table.values.get("protocol_rounds", 1000)
+        difference = None
+        if ours["mean"] is not None and published is not None:
+            difference = ours["mean"] - published
+        entries.append(
+            {
+                **ours,
+                "rounds": rounds,
+                "reduced": reduced,
+                "difference": difference,
+                "verdict": None if reduced else _judge(difference, tolerance),
+            }
+        )
+    return {
+        "paper": published,
+        "approx": bool(own.get("approx", False)),
+        "tolerance": tolerance,
+        "ours": entries,
+    }
+
+
+def _judge(difference: float | None, tolerance: float) -> str | None:
+    if difference is None:
+        return None
+    # To a thousandth of a point: floating point must not decide at the edge of a tolerance.
+    inside = round(abs(difference), 3) <= tolerance
+    return "within tolerance" if inside else "outside tolerance"
+
+
+def _check_figures(
+    table: PaperTable, columns: Mapping[str, Any], rows: Mapping[str, Any]
+) -> None:
+    for name, figures in table.take("paper", dict, {}).items():
+        where = f"{table.path}: paper.{name}"
+        _one_of(name, rows, where)
+        if not isinstance(figures, list) or len(figures) != len(columns):
+            raise ValueError(f"{where}: expected a list of {len(columns)} figures, got {figures!r}")
+        for figure in figures:
+            value = figure.get("value") if isinstance(figure, dict) else figure
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise ValueError(f"{where}: expected numbers or null, got {value!r}")
+
+
+def _take(
+    values: Mapping[str, Any],
+    name: str,
+    kind: type | tuple[type, ...],
+    where: str,
+    default: Any = ...,
+) -> Any:
+    value = values.get(name, default)
+    if not isinstance(value, kind):
+        got = "nothing" if value is ... else repr(value)[:60]
+        expected = kind.__name__ if isinstance(kind, type) else "another kind"
+        raise ValueError(f"{where}{name}: expected {expected}, got {got}")
+    return value
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected a mapping, got {value!r:.60}")
+    return value
+
+
+def _one_of(name: Any, known: Any, where: str) -> None:
+    if name not in known:
+        raise ValueError(f"{where}: expected one of {', '.join(map(str, known))}; got {name!r}")
