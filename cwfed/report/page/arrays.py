@@ -31,10 +31,13 @@ def quantise(values: np.ndarray, bits: Bits = 8) -> dict[str, Any]:
     array = np.asarray(values, dtype=np.float64)
     good = array[np.isfinite(array)]
     low, high = (float(good.min()), float(good.max())) if good.size else (0.0, 0.0)
-    scale = (missing - 1) / (high - low) if high > low else 0.0
     codes = np.full(array.shape, missing, dtype=f"<u{bits // 8}")
     there = np.isfinite(array)
-    codes[there] = np.rint((array[there] - low) * scale)
+    if high > low:
+        # The share first: steps of a range that is almost nothing have no finite inverse.
+        codes[there] = np.rint((array[there] - low) / (high - low) * (missing - 1))
+    else:
+        codes[there] = 0
     return {
         "shape": list(array.shape),
         "bits": bits,

@@ -3,14 +3,13 @@
 Legend: T snapshots, M clients, K classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cwfed.report.page.arrays import quantise
 from cwfed.report.page.facts import Facts
-from cwfed.report.run import Snapshot
 from cwfed.results import METRICS
 
 MOST_POINTS = 250
@@ -62,7 +61,7 @@ def partition(facts: Facts) -> tuple[dict[str, Any] | None, str]:
     run = facts.run
     try:
         classes = [str(name) for name in run.classes]
-        counts = {part: run.label_counts(part).to_numpy() for part in ("train", "test")}  # type: ignore[arg-type]
+        counts = {part: run.label_counts(part).to_numpy() for part in ("train", "test")}
         p_MK = run.p_MK
         good = all(array.shape == p_MK.shape for array in counts.values()) and p_MK.ndim == 2
     except (ValueError, TypeError, KeyError) as error:
@@ -133,21 +132,18 @@ def snapshots(facts: Facts, rounds: Sequence[int]) -> tuple[dict[str, Any] | Non
         return None, "No norms and no mixing: the snapshots are damaged."
     packed: dict[str, Any] = {
         "rounds": [one.round for one in read],
-        "upload": _stack(read, lambda one: one.norms_upload_MK),
-        "received": _stack(read, lambda one: one.norms_received_MK),
+        "mean_R": [run.lines[one.round]["mean_R"] for one in read],
+        "upload": quantise(np.stack([one.norms_upload_MK for one in read])),
+        "received": quantise(np.stack([one.norms_received_MK for one in read])),
     }
     for group in ("output", "base"):
-        # No matrix before the first aggregation: those rounds are empty.
         held = next((one.mixing[group] for one in read if group in one.mixing), None)
         if held is not None:
+            # No matrix before the first aggregation: those rounds are empty.
             blank = np.full_like(held, np.nan)
-            packed[group] = _stack(read, lambda one, g=group, b=blank: one.mixing.get(g, b))
+            packed[group] = quantise(np.stack([one.mixing.get(group, blank) for one in read]))
     note = f"Damaged snapshots of rounds {', '.join(map(str, damaged))} are left out."
     return packed, note if damaged else ""
-
-
-def _stack(read: Sequence[Snapshot], take: Callable[[Snapshot], np.ndarray]) -> dict[str, Any]:
-    return quantise(np.stack([take(one) for one in read]), 8)
 
 
 def _why_none(facts: Facts) -> str:

@@ -79,21 +79,37 @@ def read_table(path: Path) -> PaperTable:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected a table's mapping, got {type(values).__name__}")
     table = PaperTable(path, values)
-    columns, rows = table.take("columns", dict), table.take("rows", dict)
-    for name, column in columns.items():
-        _take(_mapping(column, f"{path}: columns.{name}"), "config", str, f"{path}: columns.{name}.")
-    for name, row in rows.items():
-        metric = _take(_mapping(row, f"{path}: rows.{name}"), "metric", str, f"{path}: rows.{name}.")
-        _one_of(metric, _METRICS, f"{path}: rows.{name}.metric")
-    _one_of(table.take("choice", str, "best"), _CHOICES, f"{path}: choice")
-    table.take("title", str), table.take("protocol_rounds", int, 1000)
-    _check_figures(table, columns, rows)
+    _check_table(table)
+    _check_figures(table)
     return table
 
 
-def fill_table(
-    table: PaperTable, every: Sequence[Facts], identify: Identify
-) -> dict[str, Any]:
+def _check_table(table: PaperTable) -> None:
+    where = f"{table.path}: "
+    _take(table.values, "title", str, where)
+    _take(table.values, "protocol_rounds", int, where, 1000)
+    _take(table.values, "notes", list, where, [])
+    _one_of(_take(table.values, "choice", str, where, "best"), _CHOICES, f"{where}choice")
+    _check_common(table.values, where)
+    for group, field in (("columns", "config"), ("rows", "metric")):
+        for name, entry in _take(table.values, group, dict, where).items():
+            own = f"{where}{group}.{name}"
+            _take(_mapping(entry, own), field, str, f"{own}.")
+            _check_common(entry, f"{own}.")
+    for name, row in table.values["rows"].items():
+        _one_of(row["metric"], _METRICS, f"{where}rows.{name}.metric")
+        for column, options in _take(row, "cells", dict, f"{where}rows.{name}.", {}).items():
+            _mapping(options, f"{where}rows.{name}.cells.{column}")
+
+
+def _check_common(values: Mapping[str, Any], where: str) -> None:
+    """Check what a table, its columns and its rows may all have."""
+    _take(values, "options", dict, where, {})
+    if not _is_number(tolerance := values.get("tolerance", 1.0)):
+        raise ValueError(f"{where}tolerance: expected a number, got {tolerance!r:.60}")
+
+
+def fill_table(table: PaperTable, every: Sequence[Facts], identify: Identify) -> dict[str, Any]:
     """Put runs beside the published figures.
 
     Args:
@@ -194,18 +210,25 @@ def _judge(difference: float | None, tolerance: float) -> str | None:
     return "within tolerance" if inside else "outside tolerance"
 
 
-def _check_figures(
-    table: PaperTable, columns: Mapping[str, Any], rows: Mapping[str, Any]
-) -> None:
+def _check_figures(table: PaperTable) -> None:
+    columns, rows = table.values["columns"], table.values["rows"]
     for name, figures in table.take("paper", dict, {}).items():
         where = f"{table.path}: paper.{name}"
         _one_of(name, rows, where)
         if not isinstance(figures, list) or len(figures) != len(columns):
-            raise ValueError(f"{where}: expected a list of {len(columns)} figures, got {figures!r}")
+            raise ValueError(
+                f"{where}: expected a list of {len(columns)} figures, got {figures!r:.60}"
+            )
         for figure in figures:
             value = figure.get("value") if isinstance(figure, dict) else figure
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise ValueError(f"{where}: expected numbers or null, got {value!r}")
+            if value is not None and not _is_number(value):
+                raise ValueError(f"{where}: expected numbers or null, got {value!r:.60}")
+            if isinstance(figure, dict):
+                _check_common(figure, f"{where}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _take(

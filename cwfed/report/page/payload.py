@@ -145,6 +145,9 @@ def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dic
 
 def _hardware(facts: Facts) -> str:
     about = (facts.run.result or {}).get("hardware") or {}
-    kept = [f"{name} {about[name]}" for name in ("machine", "cores", "accelerator", "engine")
-            if name in about]
+    kept = [
+        f"{name} {about[name]}"
+        for name in ("machine", "cores", "accelerator", "engine")
+        if name in about
+    ]
     return ", ".join(kept)

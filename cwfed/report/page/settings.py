@@ -1,7 +1,7 @@
 """Runs in groups: a setting holds what may be compared, a variant what may be averaged.
 
-Runs are compared on the same data, the same kind of partition and the same number of rounds, seed by
-seed: for a seed, every run of a setting has the same partition to the hash.
+Runs are compared on the same data, the same kind of partition and the same number of rounds, seed
+by seed: for a seed, every run of a setting has the same partition to the hash.
 """
 
 from collections import defaultdict
@@ -124,10 +124,24 @@ def _distinct_labels(groups: Sequence[Sequence[Facts]]) -> list[str]:
     ]
     same = _by(range(len(labels)), lambda index: labels[index])
     for indices in same.values():
-        for number, index in enumerate(indices if len(indices) > 1 else ()):
-            mark = (groups[index][0].partition_hash or "")[:8] or f"no. {number + 1}"
-            labels[index] += f" (partition {mark})"
+        marks = _marks([groups[index][0] for index in indices])
+        for index, mark in zip(indices, marks, strict=True):
+            labels[index] += mark
     return labels
+
+
+def _marks(firsts: Sequence[Facts]) -> list[str]:
+    """Return what tells settings of one name apart: the first hash that does, else a number."""
+    if len(firsts) == 1:
+        return [""]
+    hashes = {
+        "data": [facts.dataset_hash for facts in firsts],
+        "partition": [facts.partition_hash for facts in firsts],
+    }
+    for name, values in hashes.items():
+        if None not in values and len(set(values)) == len(values):
+            return [f" ({name} {str(value)[:8]})" for value in values]
+    return [f" (no. {number})" for number in range(1, len(firsts) + 1)]
 
 
 def _variant_labels(firsts: Sequence[Facts]) -> list[str]:

@@ -1,6 +1,7 @@
-"""What the runs say, in plain words: who wins, on how many clients, at what cost, whether WDR worked.
+"""What the runs say, in plain words: who wins, on which clients, at what cost, and if WDR worked.
 
-Every sentence is worked out from finished runs of one setting, over the seeds that all its methods have.
+Every sentence is worked out from finished runs of one setting, over the seeds that all its
+methods have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,8 +51,6 @@ def summarise(setting: Setting, metric: str, choice: str) -> dict[str, Any]:
         choice: ``last`` or ``best``.
     """
     ranked, seeds = rank(setting, metric, choice)
-    unfinished = [facts for variant in setting.variants for facts in variant.runs if not
-                  facts.finished]
     points = []
     if ranked:
         headline, margin = _winner(ranked, seeds, metric, choice)
@@ -63,14 +62,17 @@ def summarise(setting: Setting, metric: str, choice: str) -> dict[str, Any]:
     else:
         headline = "No ranking yet: no run has finished."
     points.append({"title": "WDR", "text": wdr_text(setting)})
-    if unfinished:
-        count = len(unfinished)
-        points.append({"title": "Unfinished", "text": (
-            f"{count} run{'s are' if count > 1 else ' is'} shown as far as "
-            f"{'they have' if count > 1 else 'it has'} come and left out of means and ranking: "
-            f"{', '.join(f'{f.name} ({f.rounds} of {f.planned} rounds)' for f in unfinished)}."
-        )})
+    points.append({"title": "Unfinished", "text": _unfinished(setting)})
     return {"headline": headline, "points": [point for point in points if point["text"]]}
+
+
+def _unfinished(setting: Setting) -> str:
+    halted = [facts for v in setting.variants for facts in v.runs if not facts.finished]
+    if not halted:
+        return ""
+    named = ", ".join(f"{f.name} ({f.rounds} of {f.planned} rounds)" for f in halted)
+    verb = "1 run is" if len(halted) == 1 else f"{len(halted)} runs are"
+    return f"{verb} drawn as far as there are rounds and left out of means and ranking: {named}."
 
 
 def rank(
@@ -92,10 +94,10 @@ def duel(first: Variant, second: Variant, seeds: Sequence[int], metric: str, cho
     counts = [0, 0, 0]
     for seed in seeds:
         one, two = (variant.counted[seed] for variant in (first, second))
-        correct = one.correct_M(metric, choice), two.correct_M(metric, choice)
-        if correct[0] is None or correct[1] is None or one.test_M is None:
+        mine, theirs = one.correct_M(metric, choice), two.correct_M(metric, choice)
+        if mine is None or theirs is None or one.test_M is None:
             continue
-        for a, b, total in zip(*correct, one.test_M, strict=True):
+        for a, b, total in zip(mine, theirs, one.test_M, strict=True):
             if total:
                 counts[0 if a > b else 1 if a < b else 2] += 1
     return Duel(*counts)
@@ -115,6 +117,11 @@ def _winner(
         )
     second, next_best = ranked[1]
     better = _seeds_ahead(best, second, seeds, metric, choice)
+    level = [variant.label for variant, mean in ranked if mean == top]
+    if len(level) > 1:
+        names = f"{', '.join(level[:-1])} and {level[-1]}"
+        order = _order(ranked[len(level) :])
+        return f"{names} are level: {_percent(top)} ({scale})", f"Test accuracy {how}.{order}"
     margin = f"{100 * (top - next_best):.2f} points ahead of {second.label} ({_percent(next_best)})"
     if better == len(seeds):
         headline = f"{best.label} wins: {_percent(top)} ({scale})"
@@ -126,9 +133,12 @@ def _winner(
         headline = f"{best.label} and {second.label} are too close to call ({scale})"
         margin = f"{best.label} has {_percent(top)}, {margin}"
         tail = f" It is ahead in {better} of {len(seeds)} seeds."
-    order = ", ".join(f"{variant.label} {_percent(mean)}" for variant, mean in ranked[2:])
-    rest = f" Then: {order}." if order else ""
-    return headline, f"Test accuracy {how}: {margin}.{tail}{rest}"
+    return headline, f"Test accuracy {how}: {margin}.{tail}{_order(ranked[2:])}"
+
+
+def _order(ranked: Sequence[tuple[Variant, float]]) -> str:
+    order = ", ".join(f"{variant.label} {_percent(mean)}" for variant, mean in ranked)
+    return f" Then: {order}." if order else ""
 
 
 def _seeds_ahead(
@@ -153,13 +163,12 @@ def _clients(
         result = duel(best, other, seeds, metric, choice)
         if result.total:
             texts.append(
-                f"{other.label} on {result.ahead} of {result.total} (behind on {result.behind}, "
-                f"equal on {result.equal})"
+                f"Against {other.label}, {best.label} is better on {result.ahead} of "
+                f"{result.total}, worse on {result.behind}, level on {result.equal}."
             )
-    if not texts:
-        return ""
-    over = f", counted over {len(seeds)} seeds" if len(seeds) > 1 else ""
-    return f"{best.label} is better than {'; than '.join(texts)} clients{over}."
+    if texts and len(seeds) > 1:
+        texts.append(f"Clients are counted over {len(seeds)} seeds.")
+    return " ".join(texts)
 
 
 def _cost(ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int]) -> str:
@@ -209,8 +218,11 @@ def _wdr_of(variant: Variant, without: Sequence[Variant]) -> str:
     correlation = _correlation(variant.counted)
     if correlation is not None:
         text += f"; norms and labels correlate with {correlation:.2f} at the end"
-    named = [f"{label} ends at {value:.3f}" for label, value in ends.items() if value is not None
-             and label in (f"{variant.label}_no_wdr", "fedavg")]
+    named = [
+        f"{label} ends at {value:.3f}"
+        for label, value in ends.items()
+        if value is not None and label in (f"{variant.label}_no_wdr", "fedavg")
+    ]
     return f"{text}.{' Without it, ' + ' and '.join(named) + '.' if named else ''}"
 
 

@@ -5,6 +5,8 @@ const charts = new Map();
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
   "#6ece58", "#b5de2b", "#fde725"];
 
+const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif';
+
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** A figure with heading, drawing and caption; returns what draws into it. */
@@ -25,7 +27,7 @@ function figure(title, height = 320) {
         charts.set(plot, chart);
       }
       chart.resize();
-      chart.setOption({ animation: false, ...option, textStyle: { fontFamily: "inherit" } }, true);
+      chart.setOption({ animation: false, ...option, textStyle: { fontFamily: FONT } }, true);
     },
   };
 }
@@ -49,11 +51,11 @@ window.addEventListener("resize", () => {
 function axis(name, more = {}) {
   const { axisLabel, ...rest } = more;
   return {
-    name, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: css("--soft") },
+    name, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: css("--soft"), fontSize: 12.5 },
     axisLine: { lineStyle: { color: css("--line") } },
     axisTick: { lineStyle: { color: css("--line") } },
     splitLine: { lineStyle: { color: css("--grid") } },
-    axisLabel: { color: css("--soft"), hideOverlap: true, ...axisLabel },
+    axisLabel: { color: css("--soft"), fontSize: 12, hideOverlap: true, ...axisLabel },
     ...rest,
   };
 }
@@ -72,7 +74,7 @@ function hint(lines, more = {}) {
 }
 
 /** Clients down, classes or clients across, colour for the value. */
-function heat({ values, rows, columns, low, high, across, down, text, legendText }) {
+function heat({ values, rows, columns, low, high, across, down, text }) {
   const data = [];
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < columns.length; j++) {
@@ -92,7 +94,7 @@ function heat({ values, rows, columns, low, high, across, down, text, legendText
     visualMap: {
       min: low, max: high > low ? high : low + 1, calculable: false, orient: "horizontal",
       left: "center", bottom: 0, itemHeight: 130, itemWidth: 10, precision: 3,
-      text: legendText, textStyle: { color: css("--soft"), fontSize: 11 }, textGap: 8,
+      text: [short(high), short(low)], textStyle: { color: css("--soft"), fontSize: 12 }, textGap: 8,
       inRange: { color: VIRIDIS },
     },
     series: [{

@@ -164,11 +164,13 @@ function drawBars(pairs, one, two) {
     type: "bar", name: side.name, stack: "difference", itemStyle: { color: side.colour },
     data: ordered.map((p) => ({ value: p.sign === side.sign ? p.difference : null, pair: p })),
   }));
+  const crowded = several && (window.innerWidth < 700 || pairs.length > 40);
   bars.draw({
-    grid: { left: 52, right: 18, top: 10, bottom: several ? 106 : 74 }, legend: sideLegend(),
+    grid: { left: 52, right: 18, top: 10, bottom: several && !crowded ? 106 : 74 }, legend: sideLegend(),
     tooltip: hint((item) => [`client ${item.data.pair.client}, seed ${item.data.pair.seed}`,
       `${item.data.pair.difference >= 0 ? "+" : "−"}${Math.abs(item.data.pair.difference).toFixed(2)} points`]),
-    xAxis: axis(several ? "" : "client", { type: "category", data: names, axisLabel: { rotate: several ? 60 : 0 } }),
+    xAxis: axis(crowded ? "clients" : several ? "" : "client", { type: "category", data: names,
+      axisLabel: { show: !crowded, rotate: several ? 60 : 0 } }),
     yAxis: axis("points of accuracy", { type: "value", nameGap: 34 }),
     series,
   }, `${one} less ${two}, in percentage points, from the client that gains most to the one that loses most.`);

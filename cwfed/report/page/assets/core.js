@@ -102,7 +102,8 @@ function picker(label, options, value, change, id = null) {
 function toggle(label, name, options, value, change) {
   const radios = options.map(([v, text]) => make("label", {},
     make("input", { type: "radio", name, value: v, checked: v === value, onchange: () => change(v) }), text));
-  return make("fieldset", { class: "field" }, make("legend", {}, label),
+  return make("div", { class: "field", role: "radiogroup", "aria-label": label },
+    make("span", { "aria-hidden": "true" }, label),
     make("div", { class: "switch wrapping" }, radios));
 }
 

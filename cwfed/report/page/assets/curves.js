@@ -64,7 +64,7 @@ function lineOption(series, xName, yName, accuracy) {
     grid: { left: 58, right: 18, top: 14, bottom: 42 },
     tooltip: hint((item) => [item.seriesName, `${xName} ${short(item.value[0])}`,
       `${yName} ${accuracy ? `${item.value[1].toFixed(2)} %` : short(item.value[1])}`]),
-    xAxis: axis(xName, { type: "value", min: "dataMin", max: "dataMax", splitLine: { show: false },
+    xAxis: axis(xName, { type: "value", min: "dataMin", max: xName === "round" ? "dataMax" : null, splitLine: { show: false },
       axisLabel: { showMaxLabel: true, formatter: (v) => Number(v.toPrecision(4)).toLocaleString("en") } }),
     yAxis: axis(yName, { type: "value", scale: true, nameGap: 40 }),
     series,

@@ -62,7 +62,7 @@ function buildRound(element) {
   const input = make("input", { type: "range", id: "round", min: 0, max: last, step: 1, value: chosenStep(held),
     oninput: () => update({ step: Number(input.value) }) });
   parts.input = input;
-  parts.output = output;
+  parts.now = output;
   const grid = make("div", { class: "grid" });
   if (division) parts.p = figure("Label distribution p");
   parts.upload = figure("");
@@ -83,39 +83,45 @@ function buildRound(element) {
   }
 }
 
+/** Bubbles of clients and classes; the longer side lies across where the screen is wide. */
 function drawBubbles() {
   const { division, bubbles } = parts, counts = unpack(division[state.part]);
-  const [clients, classes] = division[state.part].shape;
-  const most = Math.max(...counts), narrow = window.innerWidth < 700;
-  const across = Math.min(bubbles.element.clientWidth - 80, 1100), tall = heightFor(classes, 16, 70);
-  const size = Math.max(Math.min(1.7 * Math.min(across / clients, (tall - 60) / classes), 30), 7);
+  const [clients, classes] = division[state.part].shape, narrow = window.innerWidth < 700;
+  const flipped = classes > 2 * clients && !narrow;
+  const ids = [...Array(clients).keys()].map(String), names = division.classes;
+  const [across, down] = flipped ? [names, ids] : [ids, names];
+  const tall = heightFor(down.length, flipped ? 20 : 17, 70);
+  const cell = Math.min((bubbles.element.clientWidth - 110) / across.length, (tall - 60) / down.length);
+  const size = Math.max(Math.min(1.7 * cell, 30), 13), most = counts.reduce((a, b) => Math.max(a, b), 1);
   const data = [];
   for (let i = 0; i < clients; i++) {
     for (let j = 0; j < classes; j++) {
       const count = Math.round(counts[i * classes + j]);
-      if (count) data.push([i, j, count]);
+      if (count) data.push(flipped ? [j, i, count] : [i, j, count]);
     }
   }
-  const per = clients ? data.length / clients : 0, samples = data.reduce((sum, d) => sum + d[2], 0);
+  const samples = data.reduce((sum, d) => sum + d[2], 0);
+  const lines = { show: true, lineStyle: { color: css("--grid") } };
+  const room = flipped ? 52 : narrow ? 62 : 92;
   bubbles.draw({
-    grid: { left: narrow ? 62 : 92, right: 16, top: 14, bottom: 42 },
-    tooltip: hint((item) => [`client ${item.value[0]}, class ${division.classes[item.value[1]]}`,
-      plural(item.value[2], "sample")]),
-    xAxis: axis("client", { type: "category", data: [...Array(clients).keys()], splitLine: { show: true } }),
-    yAxis: axis("", { type: "category", data: division.classes, inverse: true, splitLine: { show: true },
-      axisLabel: { width: narrow ? 54 : 82, overflow: "truncate" } }),
+    grid: { left: room, right: 16, top: 14, bottom: 42 },
+    tooltip: hint(({ value: [x, y, count] }) => [
+      `client ${flipped ? y : x}, class ${names[flipped ? x : y]}`, plural(count, "sample")]),
+    xAxis: axis(flipped ? "class" : "client", { type: "category", data: across, splitLine: lines }),
+    yAxis: axis(flipped ? "client" : "", { type: "category", data: down, inverse: true, splitLine: lines,
+      axisLabel: { width: room - 10, overflow: "truncate", interval: Math.ceil(down.length / 32) - 1 } }),
     series: [{ type: "scatter", data, symbolSize: (value) => Math.max(size * Math.sqrt(value[2] / most), 2),
       itemStyle: { color: look(LABELS[0]).colour, opacity: 0.7 } }],
-  }, `${plural(clients, "client")}, ${plural(classes, "class").replace("classs", "classes")}, `
-    + `${plural(samples, "sample")} to ${state.part === "train" ? "train on" : "test on"}; a client holds `
-    + `${per.toFixed(1)} classes on average. A bubble's area is the number of samples.`, tall);
+  }, `${plural(clients, "client")}, ${classes} classes, ${plural(samples, "sample")} to `
+    + `${state.part === "train" ? "train on" : "test on"}; a client holds `
+    + `${(data.length / clients).toFixed(1)} classes on average. A bubble's area is the number of samples.`, tall);
 }
 
 function drawRound() {
-  const { held, division, input, output } = parts, step = chosenStep(held), round = held.rounds[step];
+  const { held, division, input, now } = parts, step = chosenStep(held), round = held.rounds[step];
   const [, rows, columns] = held.upload.shape;
   const run = chosenRun(), share = state.scale === "shares";
-  output.textContent = `${round} of ${run.planned}`;
+  now.textContent = `${round} of ${run.planned}`;
   input.setAttribute("aria-valuetext", `round ${round}`);
   const classes = division ? division.classes : [...Array(columns).keys()].map(String);
   const p = division ? unpack(division.p) : null;
@@ -124,17 +130,16 @@ function drawRound() {
   const common = { rows, columns: classes, across: "class", down: "client" };
   const tall = heightFor(rows, 17, 110);
   const top = share ? Math.max(...(p || [0]), ...maxShares(held)) : Math.max(held.upload.high, held.received.high);
-  const low = share ? 0 : Math.min(held.upload.low, held.received.low);
-  if (division) {
+    if (division) {
     parts.p.draw(heat({ ...common, values: p, low: 0, high: share ? top : Math.max(...p),
-      legendText: ["", ""], text: (i, j, v) => [`client ${i}, class ${classes[j]}`, `p ${v.toFixed(3)}`] }),
+      text: (i, j, v) => [`client ${i}, class ${classes[j]}`, `p ${v.toFixed(3)}`] }),
     "Share of a client's training samples that each class has.", tall);
   }
   for (const [name, title] of [["upload", "Uploaded models"], ["received", "Received models"]]) {
     const values = share ? shares(views[name], columns) : views[name], word = share ? "share" : "norm";
     parts[name].element.querySelector("h3").textContent =
       `${title}: ${share ? "shares of the norms" : "norms of the output layer's rows"}`;
-    parts[name].draw(heat({ ...common, values, low, high: top, legendText: ["", ""],
+    parts[name].draw(heat({ ...common, values, low: 0, high: top,
       text: (i, j, v) => [`client ${i}, class ${classes[j]}`, `${word} ${v.toFixed(3)}`] }),
     `After round ${round}. The scale is the same in all rounds.`, tall);
   }
@@ -153,29 +158,23 @@ function maxShares(held) {
 }
 
 function drawFit(p, estimated, columns, round, classes) {
-  const top = Math.max(...p, ...maxShares(parts.held)), clients = p.length / columns;
-  let distance = 0;
-  for (let i = 0; i < clients; i++) {
-    let square = 0;
-    for (let j = 0; j < columns; j++) square += (p[i * columns + j] - estimated[i * columns + j]) ** 2;
-    distance += Math.sqrt(square) / clients;
-  }
+  const edge = Math.ceil(10 * Math.max(...p, ...maxShares(parts.held))) / 10, clients = p.length / columns;
   const run = chosenRun();
   parts.fit.draw({
     grid: { left: 58, right: 18, top: 10, bottom: 42 },
     tooltip: hint((item) => (item.data.length ? [
       `client ${Math.floor(item.dataIndex / columns)}, class ${classes[item.dataIndex % columns]}`,
       `p ${item.value[0].toFixed(3)}, p~ ${item.value[1].toFixed(3)}`] : null)),
-    xAxis: axis("p, share of labels", { type: "value", min: 0, max: Math.ceil(top * 20) / 20 }),
-    yAxis: axis("p~, share of norms", { type: "value", min: 0, max: Math.ceil(top * 20) / 20, nameGap: 38 }),
+    xAxis: axis("p, share of labels", { type: "value", min: 0, max: edge }),
+    yAxis: axis("p~, share of norms", { type: "value", min: 0, max: edge, nameGap: 38 }),
     series: [{
       type: "scatter", data: [...p].map((value, i) => [value, estimated[i]]), symbolSize: 7,
       large: p.length > 5000, itemStyle: { color: look(LABELS[0]).colour, opacity: 0.55 },
       markLine: { silent: true, symbol: "none", label: { show: false },
         lineStyle: { color: css("--soft"), type: "dashed" },
-        data: [[{ coord: [0, 0] }, { coord: [Math.ceil(top * 20) / 20, Math.ceil(top * 20) / 20] }]] },
+        data: [[{ coord: [0, 0] }, { coord: [edge, edge] }]] },
     }],
-  }, `After round ${round}, mean R ${distance.toFixed(3)}. On the dashed line the uploads' norms are the `
+  }, `After round ${round}, mean R ${decimal(parts.held.mean_R[chosenStep(parts.held)])}. On the dashed line the uploads' norms are the `
     + `label distribution. ${run.wdr > 0 ? `This run uses WDR with λ = ${run.wdr}.` : "This run does not use WDR."}`,
   heightFor(clients, 17, 110));
 }
@@ -188,8 +187,8 @@ function drawMixing(group, step, round, rows) {
     const value = values[i * ids.length + i];
     if (!Number.isNaN(value)) { own += value / rows; there = true; }
   }
-  parts[group].draw(heat({ values, rows, columns: ids, low: packed.low, high: packed.high,
-    across: "learns from client", down: "client", legendText: ["", ""],
+  parts[group].draw(heat({ values, rows, columns: ids, low: Math.min(0, packed.low), high: packed.high,
+    across: "learns from client", down: "client",
     text: (i, j, v) => [`client ${i} takes ${v.toFixed(3)}`, `of client ${j}'s upload`] }),
   there ? `After round ${round}. On average a client keeps ${own.toFixed(2)} of its own upload.`
     : `After round ${round}: nothing has been mixed yet.`, heightFor(rows, 17, 110));

@@ -15,8 +15,8 @@ function columns() {
     { key: `${state.metric}/worst10`, title: `worst 10 %\n${METRICS[state.metric]}`, show: percent,
       spread: (v) => (100 * v).toFixed(2), best: "high" },
     { key: "mean_R", title: "mean R", show: (v) => decimal(v), spread: (v) => v.toFixed(3) },
-    { key: "megabytes", title: "MB a client\nand round", show: short, spread: short },
-    { key: "seconds", title: "seconds\na round", show: short, spread: short },
+    { key: "megabytes", title: "MB a client\nand round", show: short },
+    { key: "seconds", title: "seconds\na round", show: (v) => decimal(v, 2), spread: (v) => v.toFixed(2) },
   ];
 }
 
@@ -29,7 +29,7 @@ function methodRows(group) {
     return {
       label: variant.label, stats: variant.means || {}, seeds: seeds.join(", ") || "–",
       rounds: runs.length ? group.rounds : any.rounds,
-      note: halted ? `${halted} unfinished, not counted` : "", ranked: runs.length > 0,
+      note: halted ? `${halted} unfinished` : "", ranked: runs.length > 0,
       order: { label: variant.label, seeds: seeds.length, rounds: group.rounds },
     };
   });
@@ -76,8 +76,9 @@ function headCell(column) {
 function cell(row, column, lead) {
   const stat = row.stats[column.key];
   if (!stat || !known(stat.mean)) return make("td", {}, "–");
-  const spread = known(stat.std) ? make("small", {}, `± ${column.spread(stat.std)}`) : null;
-  return make("td", { class: lead ? "lead" : null }, column.show(stat.mean), spread);
+  const spread = known(stat.std) && column.spread ? make("small", {}, `± ${column.spread(stat.std)}`) : null;
+  const mark = lead ? make("span", { class: "mark" }, " ▲") : null;
+  return make("td", { class: lead ? "lead" : null }, column.show(stat.mean), mark, spread);
 }
 
 /** The best figure of each column, where all methods have the same seeds. */
