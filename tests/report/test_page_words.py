@@ -109,7 +109,7 @@ def test_whether_the_regulariser_worked(r, other, expected):
         facts("a", [5, 5, 5, 5], r=r, wdr=3.0), facts("a_no_wdr", [4, 4, 4, 4], r=other)
     )
     assert f"The regulariser {expected} in a (λ = 3)" in points["WDR"]
-    assert f"from {r[0]:.3f} to {r[1]:.3f} in 1 rounds" in points["WDR"]
+    assert f"from {r[0]:.3f} to {r[1]:.3f} in 1 round (1 seed)" in points["WDR"]
     assert f"a_no_wdr ends at {other[1]:.3f}" in points["WDR"]
 
 

@@ -31,15 +31,18 @@ def write_page(payload: Mapping[str, Any], path: Path) -> int:
         Bytes written.
 
     Raises:
-        ValueError: The folder is missing, or the path is a folder.
-        OSError: The file cannot be written.
+        ValueError: The folder is missing, the path is a folder, or it cannot be written.
     """
     if not path.parent.is_dir():
         raise ValueError(f"output: expected an existing folder, got {path.parent}")
     if path.is_dir():
         raise ValueError(f"output: expected a file, got the folder {path}")
     content = render(payload).encode()
-    write_atomic(path, content)
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(f"output: cannot write {path}: {reason}") from error
     return len(content)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cwfed.report.page.arrays import quantise
 from cwfed.report.page.facts import Facts
+from cwfed.report.run import Run, Snapshot
 from cwfed.results import METRICS
 
 MOST_POINTS = 250
@@ -118,21 +119,15 @@ def _bytes(facts: Facts) -> int:
 
 def snapshots(facts: Facts, rounds: Sequence[int]) -> tuple[dict[str, Any] | None, str]:
     """Return norms and mixing after some rounds, 8 bits each, or None and why not."""
-    run = facts.run
     if not rounds:
         return None, _why_none(facts)
-    read, damaged = [], []
-    for round_ in rounds:
-        try:
-            read.append(run.snapshot(round_))
-        except ValueError:
-            damaged.append(round_)
+    read, damaged = _read(facts.run, rounds)
     shapes = {(one.norms_upload_MK.shape, one.norms_received_MK.shape) for one in read}
     if not read or len(shapes) != 1:
         return None, "No norms and no mixing: the snapshots are damaged."
     packed: dict[str, Any] = {
         "rounds": [one.round for one in read],
-        "mean_R": [run.lines[one.round]["mean_R"] for one in read],
+        "mean_R": [facts.run.lines[one.round]["mean_R"] for one in read],
         "upload": quantise(np.stack([one.norms_upload_MK for one in read])),
         "received": quantise(np.stack([one.norms_received_MK for one in read])),
     }
@@ -144,6 +139,17 @@ def snapshots(facts: Facts, rounds: Sequence[int]) -> tuple[dict[str, Any] | Non
             packed[group] = quantise(np.stack([one.mixing.get(group, blank) for one in read]))
     note = f"Damaged snapshots of rounds {', '.join(map(str, damaged))} are left out."
     return packed, note if damaged else ""
+
+
+def _read(run: Run, rounds: Sequence[int]) -> tuple[list[Snapshot], list[int]]:
+    """Return the snapshots that can be read, and the rounds of those that cannot."""
+    read, damaged = [], []
+    for round_ in rounds:
+        try:
+            read.append(run.snapshot(round_))
+        except ValueError:
+            damaged.append(round_)
+    return read, damaged
 
 
 def _why_none(facts: Facts) -> str:

@@ -123,40 +123,42 @@ def fill_table(table: PaperTable, every: Sequence[Facts], identify: Identify) ->
     Raises:
         ValueError: A cell does not resolve.
     """
-    runs: dict[str, list[Facts]] = defaultdict(list)
-    for facts in every:
-        if facts.finished:
-            runs[cell_key(facts.run.config)].append(facts)
-    names = {facts.run.algorithm for same in runs.values() for facts in same}
-    columns, rows = table.values["columns"], table.values["rows"]
-    filled = []
-    for row_name, row in rows.items():
-        algorithm = str(row.get("algorithm", row_name))
-        keys = [
-            identify(_cell(table, row_name, algorithm, column)) if algorithm in names else ""
-            for column in columns
-        ]
-        figures = (table.values.get("paper") or {}).get(row_name) or [None] * len(columns)
-        for metric in _METRICS[row["metric"]]:
-            cells = [
-                _fill_cell(table, column, figure, runs.get(key, []), metric)
-                for column, figure, key in zip(columns.values(), figures, keys, strict=True)
-            ]
-            filled.append(
-                {"method": str(row.get("title", row_name)), "metric": metric, "cells": cells}
-            )
+    columns = table.values["columns"]
     return {
         "title": table.values["title"],
         "source": str(table.values.get("source", "")),
         "protocol_rounds": table.take("protocol_rounds", int, 1000),
         "choice": table.take("choice", str, "best"),
         "columns": [str(column.get("title", name)) for name, column in columns.items()],
-        "rows": filled,
+        "rows": _fill_rows(table, every, identify),
         "notes": [str(note) for note in table.take("notes", list, [])],
     }
 
 
-def _cell(table: PaperTable, row_name: str, algorithm: str, column_name: str) -> Cell:
+def _fill_rows(
+    table: PaperTable, every: Sequence[Facts], identify: Identify
+) -> list[dict[str, Any]]:
+    finished = [facts for facts in every if facts.finished]
+    runs: dict[str, list[Facts]] = defaultdict(list)
+    for facts in finished:
+        runs[cell_key(facts.run.config)].append(facts)
+    names = {facts.run.algorithm for facts in finished}
+    columns, filled = table.values["columns"], []
+    for name, row in table.values["rows"].items():
+        # To resolve a configuration takes a while: only where there may be a run of it.
+        wanted = str(row.get("algorithm", name)) in names
+        keys = [identify(_cell(table, name, c)) if wanted else "" for c in columns]
+        figures = table.take("paper", dict, {}).get(name) or [None] * len(columns)
+        for metric in _METRICS[row["metric"]]:
+            cells = [
+                _fill_cell(table, column, figure, runs.get(key, []), metric)
+                for column, figure, key in zip(columns.values(), figures, keys, strict=True)
+            ]
+            filled.append({"method": str(row.get("title", name)), "metric": metric, "cells": cells})
+    return filled
+
+
+def _cell(table: PaperTable, row_name: str, column_name: str) -> Cell:
     row, column = table.values["rows"][row_name], table.values["columns"][column_name]
     options = {
         **(table.values.get("options") or {}),
@@ -164,7 +166,7 @@ def _cell(table: PaperTable, row_name: str, algorithm: str, column_name: str) ->
         **(row.get("options") or {}),
         **((row.get("cells") or {}).get(column_name) or {}),
     }
-    return Cell(algorithm, column["config"], options)
+    return Cell(str(row.get("algorithm", row_name)), column["config"], options)
 
 
 def _fill_cell(
@@ -172,33 +174,42 @@ def _fill_cell(
 ) -> dict[str, Any]:
     own = figure if isinstance(figure, dict) else {"value": figure}
     tolerance = own.get("tolerance", column.get("tolerance", table.values.get("tolerance", 1.0)))
-    published, choice = own.get("value"), table.values.get("choice", "best")
+    published = own.get("value")
     groups: dict[tuple[int, str | None], dict[int, Facts]] = defaultdict(dict)
     for facts in runs:
         groups[(facts.rounds, facts.dataset_hash)].setdefault(facts.run.seed, facts)
-    entries = []
-    for (rounds, _), by_seed in sorted(groups.items(), key=lambda item: -item[0][0]):
-        accuracies = [facts.accuracy(metric, choice) for facts in by_seed.values()]
-        values = [100 * value for value in accuracies if value is not None]
-        ours = mean_std(values)
-        reduced = rounds < table.values.get("protocol_rounds", 1000)
-        difference = None
-        if ours["mean"] is not None and published is not None:
-            difference = ours["mean"] - published
-        entries.append(
-            {
-                **ours,
-                "rounds": rounds,
-                "reduced": reduced,
-                "difference": difference,
-                "verdict": None if reduced else _judge(difference, tolerance),
-            }
-        )
+    ordered = sorted(groups.items(), key=lambda item: -item[0][0])
     return {
         "paper": published,
         "approx": bool(own.get("approx", False)),
         "tolerance": tolerance,
-        "ours": entries,
+        "ours": [
+            _entry(table, list(by_seed.values()), metric, published, tolerance)
+            for _, by_seed in ordered
+        ],
+    }
+
+
+def _entry(
+    table: PaperTable,
+    runs: Sequence[Facts],
+    metric: str,
+    published: float | None,
+    tolerance: float,
+) -> dict[str, Any]:
+    """Return the mean of runs that differ in the seed alone, and how it compares."""
+    choice = table.take("choice", str, "best")
+    accuracies = [facts.accuracy(metric, choice) for facts in runs]
+    ours = mean_std(100 * value for value in accuracies if value is not None)
+    reduced = runs[0].rounds < table.take("protocol_rounds", int, 1000)
+    mean = ours["mean"]
+    difference = None if mean is None or published is None else mean - published
+    return {
+        **ours,
+        "rounds": runs[0].rounds,
+        "reduced": reduced,
+        "difference": difference,
+        "verdict": None if reduced else _judge(difference, tolerance),
     }
 
 

@@ -91,34 +91,17 @@ def _figures(facts: Facts) -> dict[str, float | None]:
 
 
 def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dict[str, Any]:
-    notes = list(facts.notes)
     key = facts.partition_hash or str(facts.run.path)
-    if key not in partitions:
+    notes = [*facts.notes]
+    # Another run of the same partition may have the file that this one lacks.
+    if partitions.get(key) is None:
         partitions[key], sentence = inside.partition(facts)
-        notes += [sentence] if sentence else []
-    elif partitions[key] is None:
-        # Another run of the same partition may have the file that this one lacks.
-        partitions[key], sentence = inside.partition(facts)
-        notes += [sentence] if sentence else []
+        notes.append(sentence)
     held, sentence = inside.snapshots(facts, rounds)
-    notes += [sentence] if sentence else []
+    notes.append(sentence)
     return {
-        "name": facts.name,
-        "path": str(facts.run.path),
-        "algorithm": facts.run.algorithm,
-        "dataset": facts.dataset,
-        "seed": facts.run.seed,
-        "rounds": facts.rounds,
-        "planned": facts.planned,
-        "finished": facts.finished,
-        "clients": facts.clients,
-        "wdr": facts.wdr,
+        **_about(facts),
         "figures": _figures(facts),
-        "quoted": {
-            f"{metric}/{choice}": (facts.quoted(metric, choice) or {}).get("round")
-            for metric in METRICS
-            for choice in CHOICES
-        },
         "correct": {
             f"{metric}/{choice}": facts.correct_M(metric, choice)
             for metric in METRICS
@@ -128,18 +111,26 @@ def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dic
         "curves": inside.curves(facts) if facts.run.lines else None,
         "partition": key,
         "snapshots": held,
-        "hashes": {
-            "partition": facts.partition_hash,
-            "dataset": facts.dataset_hash,
-            **{
-                name: value
-                for name, value in ((facts.run.result or {}).get("hashes") or {}).items()
-                if name in ("config", "models")
-            },
-        },
-        "versions": (facts.run.result or {}).get("versions") or {},
+        "notes": [note for note in notes if note],
+    }
+
+
+def _about(facts: Facts) -> dict[str, Any]:
+    """Return names, progress, hashes and versions of a run."""
+    result = facts.run.result or {}
+    hashes = {"partition": facts.partition_hash, "dataset": facts.dataset_hash}
+    return {
+        "name": facts.name,
+        "path": str(facts.run.path),
+        "dataset": facts.dataset,
+        "seed": facts.run.seed,
+        "rounds": facts.rounds,
+        "planned": facts.planned,
+        "finished": facts.finished,
+        "wdr": facts.wdr,
+        "hashes": {**hashes, "config": (result.get("hashes") or {}).get("config")},
+        "versions": result.get("versions") or {},
         "hardware": _hardware(facts),
-        "notes": notes,
     }
 
 

@@ -115,25 +115,31 @@ def _winner(
             f"{best.label} reaches {_percent(top)} ({scale})",
             f"Test accuracy {how}. There is no other method to compare it with.",
         )
-    second, next_best = ranked[1]
-    better = _seeds_ahead(best, second, seeds, metric, choice)
     level = [variant.label for variant, mean in ranked if mean == top]
     if len(level) > 1:
         names = f"{', '.join(level[:-1])} and {level[-1]}"
         order = _order(ranked[len(level) :])
         return f"{names} are level: {_percent(top)} ({scale})", f"Test accuracy {how}.{order}"
-    margin = f"{100 * (top - next_best):.2f} points ahead of {second.label} ({_percent(next_best)})"
-    if better == len(seeds):
-        headline = f"{best.label} wins: {_percent(top)} ({scale})"
-        if len(seeds) == 1:
-            tail = " One seed says nothing about chance."
-        else:
-            tail = f" It is ahead in each of the {len(seeds)} seeds."
-    else:
-        headline = f"{best.label} and {second.label} are too close to call ({scale})"
-        margin = f"{best.label} has {_percent(top)}, {margin}"
-        tail = f" It is ahead in {better} of {len(seeds)} seeds."
-    return headline, f"Test accuracy {how}: {margin}.{tail}{_order(ranked[2:])}"
+    headline, text = _margin(ranked, seeds, metric, choice)
+    return f"{headline} ({scale})", f"Test accuracy {how}: {text}{_order(ranked[2:])}"
+
+
+def _margin(
+    ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
+) -> tuple[str, str]:
+    """Return who wins, or that nobody does, and by how much the first leads the second."""
+    (best, top), (second, next_best) = ranked[:2]
+    ahead = f"{100 * (top - next_best):.2f} points ahead of {second.label} ({_percent(next_best)})"
+    better = _seeds_ahead(best, second, seeds, metric, choice)
+    if better < len(seeds):
+        return (
+            f"{best.label} and {second.label} are too close to call",
+            f"{best.label} has {_percent(top)}, {ahead}. It is ahead in {better} of {len(seeds)} "
+            "seeds.",
+        )
+    each = f"It is ahead in each of the {len(seeds)} seeds."
+    chance = "One seed says nothing about chance." if len(seeds) == 1 else each
+    return f"{best.label} wins: {_percent(top)}", f"{ahead}. {chance}"
 
 
 def _order(ranked: Sequence[tuple[Variant, float]]) -> str:
@@ -213,7 +219,7 @@ def _wdr_of(variant: Variant, without: Sequence[Variant]) -> str:
     text = (
         f"The regulariser {verdict} in {variant.label} (λ = {variant.runs[0].wdr:g}): mean R, the "
         f"distance of the weight norms from the label distribution, went from {start:.3f} to "
-        f"{end:.3f} in {rounds} rounds ({_seeds(list(variant.counted))})"
+        f"{end:.3f} in {rounds} round{'s' * (rounds != 1)} ({_seeds(list(variant.counted))})"
     )
     correlation = _correlation(variant.counted)
     if correlation is not None:
