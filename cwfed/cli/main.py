@@ -1,4 +1,4 @@
-"""``cwfed fit`` and ``cwfed partition``."""
+"""``cwfed fit``, ``cwfed partition`` and ``cwfed report``."""
 
 import logging
 import os
@@ -19,6 +19,7 @@ Personalised federated learning: cwFedAvg and its rivals.
   cwfed fit --config mnist_practical --algorithm fedavg --rounds 5 --run_dir runs/fedavg
   cwfed fit --resume runs/fedavg                     continue after an interruption
   cwfed partition --config mnist_practical --plot split.png
+  cwfed report runs -o report.html                   a page of all runs below a folder
 
 `cwfed fit --help` lists every option; `--print_config` shows the configuration it resolves to.
 """
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="cwfed", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"cwfed {__version__}")
-    top.add_argument("command", choices=("fit", "partition"), help="what to do")
+    top.add_argument("command", choices=("fit", "partition", "report"), help="what to do")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         top.print_help(sys.stderr)
@@ -51,9 +52,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         sys.path.append(os.getcwd())
     # Imported here, since they take seconds to load and --help and --version need neither.
     from cwfed.cli.commands import fit, partition
+    from cwfed.cli.report import report
 
     try:
-        return {"fit": fit, "partition": partition}[command](arguments)
+        return {"fit": fit, "partition": partition, "report": report}[command](arguments)
     except UsageError as error:
         _complain(command, str(error))
         return USAGE_ERROR

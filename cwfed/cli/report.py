@@ -1,0 +1,99 @@
+"""``cwfed report``: a page of one or many runs."""
+
+import json
+from argparse import ArgumentParser as PlainParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from cwfed.cli.files import UsageError, order_arguments, user_path
+from cwfed.cli.guard import Terminal, setting_up
+from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
+from cwfed.report.page.discover import find_runs
+from cwfed.report.page.html import write_page
+from cwfed.report.page.paper import Cell, cell_key, read_table
+from cwfed.report.page.payload import make_payload
+
+_DESCRIPTION = """\
+Write a page about one or many runs: tables, curves, clients, partitions and weight norms in one
+HTML file that opens without a network. Folders are searched for runs.
+"""
+
+
+class _Parser(PlainParser):
+    """Complains as the other commands do."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Raise instead of printing the usage."""
+        raise UsageError(message)
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Write the page; return the exit code."""
+    given = _parser().parse_args(list(arguments))
+    terminal, notices = Terminal(), Terminal(stderr=True)
+    with setting_up():
+        output = _output(given.output)
+        paths = [user_path(text, "RUN") for text in given.runs]
+        tables = [read_table(user_path(text, "--paper")) for text in given.paper]
+        found = find_runs(paths)
+        for sentence in found.skipped:
+            notices.say(sentence)
+        payload = make_payload(found, tables, CellReader())
+        size = write_page(payload, output)
+    count = len(found.runs)
+    terminal.say(f"{count} run{'s' * (count != 1)}, {size / 1e6:.1f} MB: {output}")
+    return 0
+
+
+class CellReader:
+    """Tells which configuration a cell of a table stands for, as ``cwfed fit`` would read it."""
+
+    def __init__(self) -> None:
+        self.parser = make_parser("fit", "")
+        add_fit_options(self.parser)
+
+    def __call__(self, cell: Cell) -> str:
+        """Return the cell's key.
+
+        Raises:
+            UsageError: The cell does not resolve.
+        """
+        options = [
+            f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in cell.options.items()
+            if value is not None
+        ]
+        arguments = ["--config", cell.config, "--algorithm", cell.algorithm, *options]
+        try:
+            config = parse(self.parser, order_arguments(arguments))
+            absolute_paths(config)
+        except UsageError as error:
+            raise UsageError(f"--paper: {cell.algorithm} on {cell.config}: {error}") from error
+        return cell_key(plain(self.parser, config))
+
+
+def _parser() -> PlainParser:
+    parser = _Parser(prog="cwfed report", description=_DESCRIPTION)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run folder, or a folder of runs")
+    parser.add_argument(
+        "-o", "--output", default="report.html", help="the page; default: report.html"
+    )
+    parser.add_argument(
+        "--paper",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a table of published figures to stand beside the runs; can be repeated",
+    )
+    return parser
+
+
+def _output(text: str) -> Path:
+    path = user_path(text, "--output")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--output: expected a name ending in .html, got {text}")
+    if path.is_dir():
+        raise UsageError(f"--output: expected a file, got the folder {path}")
+    if not path.parent.is_dir():
+        raise UsageError(f"--output: expected an existing folder, got {path.parent}")
+    return path

@@ -1,0 +1,177 @@
+"use strict";
+// Client by client: how accuracies are spread, and who wins where.
+
+/** Accuracies of clients with test samples, over the counted seeds. */
+function clientScores(variant) {
+  const key = `${state.metric}/${state.choice}`;
+  return counted(variant).flatMap((run) => (run.correct[key] && run.test
+    ? run.test.map((total, client) => ({
+      seed: run.seed, client, correct: run.correct[key][client],
+      value: total ? run.correct[key][client] / total : NaN,
+    })).filter((one) => !Number.isNaN(one.value)) : []));
+}
+
+function quantile(ordered, share) {
+  const at = (ordered.length - 1) * share, below = Math.floor(at);
+  return ordered[below] + (at - below) * ((ordered[below + 1] ?? ordered[below]) - ordered[below]);
+}
+
+const fiveNumbers = (values) => {
+  const ordered = [...values].sort((a, b) => a - b);
+  return [0, 0.25, 0.5, 0.75, 1].map((share) => quantile(ordered, share));
+};
+
+let boxes = null, scatter = null, bars = null;
+
+function drawClients() {
+  const element = body("clients");
+  const variants = shown().filter((v) => clientScores(v).length);
+  clear(element);
+  if (!variants.length) {
+    element.append(gone("No client's accuracy is known: no finished run, or no partition.json."));
+    return;
+  }
+  boxes = figure("Accuracy of the clients, by method");
+  element.append(boxes.element);
+  drawBoxes(variants);
+  if (variants.length > 1) element.append(duel(variants));
+}
+
+function drawBoxes(variants) {
+  const scores = variants.map((v) => clientScores(v)), rows = variants.map((v) => v.label);
+  const five = scores.map((one) => fiveNumbers(one.map((s) => 100 * s.value)));
+  const narrow = window.innerWidth < 700, room = narrow ? 96 : 190;
+  const points = scores.flatMap((one, row) => one.map((s, i) => ({
+    // Spread by place in the list, so that the picture is the same every time.
+    value: [100 * s.value, row, ((i * 7) % 11) / 11 - 0.45], row, score: s,
+  })));
+  boxes.draw({
+    grid: { left: room, right: 18, top: 8, bottom: 42 },
+    tooltip: hint((item) => (item.seriesType === "boxplot"
+      ? [item.name, ...["lowest", "lower quartile", "median", "upper quartile", "highest"].map(
+        (word, i) => `${word} ${five[item.dataIndex][i].toFixed(1)} %`)]
+      : [item.data.label, `client ${item.data.score.client}, seed ${item.data.score.seed}`,
+        percent(item.data.score.value)])),
+    xAxis: axis("accuracy, %", { type: "value", scale: true, max: 100 }),
+    yAxis: axis("", { type: "category", data: rows, inverse: true, splitLine: { show: false },
+      axisLabel: { width: room - 14, overflow: "truncate", color: css("--ink"), hideOverlap: false, interval: 0 } }),
+    series: [
+      { type: "boxplot", data: five.map((value, i) => ({
+        value, name: rows[i],
+        itemStyle: { color: "transparent", borderColor: look(rows[i]).colour, borderWidth: 2 },
+      })), boxWidth: [14, 24] },
+      { type: "scatter", symbolSize: 6, data: points.map((p) => ({
+        value: [p.value[0], p.row], label: rows[p.row], score: p.score, symbol: look(rows[p.row]).mark,
+        symbolOffset: [0, p.value[2] * 22],
+        itemStyle: { color: look(rows[p.row]).colour, opacity: 0.55 },
+      })).map(({ label, ...rest }) => ({ ...rest, label: { show: false }, name: label })) },
+    ],
+  }, `${scaleOf(variants)}; ${METRICS[state.metric]}, ${CHOICES[state.choice]}. Boxes hold the middle `
+    + "half of the clients, whiskers reach to the lowest and highest. Medians: "
+    + `${rows.map((row, i) => `${row} ${five[i][2].toFixed(1)} %`).join(", ")}.`,
+  Math.max(40 * rows.length + 70, 160));
+}
+
+/** Two methods, client by client. */
+function duel(variants) {
+  const labels = variants.map((v) => v.label), ranked = byAccuracy(variants);
+  const [one, two] = [0, 1].map((i) => (labels.includes(state.pair[i]) ? state.pair[i] : ranked[i]));
+  const choices = labels.map((label) => [label, label]);
+  const pick = (place) => (value) => {
+    const pair = place ? [one, value] : [value, two];
+    update({ pair });
+    document.getElementById(`pair-${place}`)?.focus();
+  };
+  const pairs = matched(...[one, two].map((label) => variants.find((v) => v.label === label)));
+  scatter = figure("Each client under both", 340);
+  bars = figure("Difference by client", 340);
+  const element = make("div", {}, make("h3", { style: "margin-top:1.4rem" }, "Who wins where"),
+    make("div", { class: "row" }, picker("First method", choices, one, pick(0), "pair-0"),
+      picker("Second method", choices, two, pick(1), "pair-1")),
+    make("p", { id: "verdict", "aria-live": "polite" }, verdict(pairs, one, two)),
+    make("div", { class: "grid" }, scatter.element, bars.element));
+  // Drawn once they are in the page and have a size.
+  requestAnimationFrame(() => {
+    drawScatter(pairs, one, two);
+    drawBars(pairs, one, two);
+  });
+  return element;
+}
+
+function byAccuracy(variants) {
+  const score = (v) => v.means[`${state.metric}/${state.choice}`]?.mean ?? -1;
+  return [...variants].sort((a, b) => score(b) - score(a)).map((v) => v.label);
+}
+
+/** Clients that both methods have, seed by seed: a seed's partition is the same for both. */
+function matched(one, two) {
+  const second = new Map(clientScores(two).map((s) => [`${s.seed}/${s.client}`, s]));
+  return clientScores(one).map((s) => ({ ...s, other: second.get(`${s.seed}/${s.client}`) }))
+    .filter((s) => s.other).map((s) => ({
+      ...s, difference: 100 * (s.value - s.other.value), sign: Math.sign(s.correct - s.other.correct),
+    }));
+}
+
+function verdict(pairs, one, two) {
+  if (!pairs.length) return `${one} and ${two} have no seed in common.`;
+  const count = (sign) => pairs.filter((p) => p.sign === sign).length;
+  const seeds = seedsOf(pairs);
+  return `${one} is better on ${count(1)} of ${plural(pairs.length, "client")}, ${two} on ${count(-1)}; `
+    + `equal on ${count(0)}. Seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}, `
+    + `${METRICS[state.metric]}, ${CHOICES[state.choice]} (${plural(setting().rounds, "round")}).`;
+}
+
+const sides = (one, two) => [
+  { sign: 1, name: `${one} better`, colour: dark() ? "#56B4E9" : "#0072B2", mark: "circle" },
+  { sign: -1, name: `${two} better`, colour: dark() ? "#E69F00" : "#D55E00", mark: "triangle" },
+  { sign: 0, name: "equal", colour: css("--soft"), mark: "diamond" },
+];
+
+function sideLegend() {
+  return { bottom: 0, type: "scroll", itemWidth: 14, textStyle: { color: css("--ink") } };
+}
+
+function drawScatter(pairs, one, two) {
+  const values = pairs.flatMap((p) => [100 * p.value, 100 * p.other.value]);
+  const least = Math.floor(Math.min(...values, 99) / 5) * 5;
+  const series = sides(one, two).map((side) => ({
+    type: "scatter", name: side.name, symbol: side.mark, symbolSize: 11,
+    itemStyle: { color: side.colour, opacity: 0.75 },
+    data: pairs.filter((p) => p.sign === side.sign).map((p) => ({
+      value: [100 * p.other.value, 100 * p.value], pair: p,
+    })),
+  }));
+  series[0].markLine = {
+    silent: true, symbol: "none", lineStyle: { color: css("--soft"), type: "dashed" },
+    data: [[{ coord: [least, least] }, { coord: [100, 100] }]], label: { show: false },
+  };
+  scatter.draw({
+    grid: { left: 52, right: 18, top: 10, bottom: 74 }, legend: sideLegend(),
+    tooltip: hint((item) => (item.data.pair ? [
+      `client ${item.data.pair.client}, seed ${item.data.pair.seed}`,
+      `${one} ${percent(item.data.pair.value)}`, `${two} ${percent(item.data.pair.other.value)}`] : null)),
+    xAxis: axis(`${two}, accuracy in %`, { type: "value", min: least, max: 100 }),
+    yAxis: axis(`${one}, accuracy in %`, { type: "value", min: least, max: 100, nameGap: 34 }),
+    series,
+  }, `Above the dashed line ${one} is better, below it ${two}.`);
+}
+
+function drawBars(pairs, one, two) {
+  const ordered = [...pairs].sort((a, b) => b.difference - a.difference);
+  const several = seedsOf(pairs).length > 1;
+  const names = ordered.map((p) => (several ? `${p.client} (seed ${p.seed})` : String(p.client)));
+  const series = sides(one, two).slice(0, 2).map((side) => ({
+    type: "bar", name: side.name, stack: "difference", itemStyle: { color: side.colour },
+    data: ordered.map((p) => ({ value: p.sign === side.sign ? p.difference : null, pair: p })),
+  }));
+  const crowded = several && (window.innerWidth < 700 || pairs.length > 40);
+  bars.draw({
+    grid: { left: 52, right: 18, top: 10, bottom: several && !crowded ? 106 : 74 }, legend: sideLegend(),
+    tooltip: hint((item) => [`client ${item.data.pair.client}, seed ${item.data.pair.seed}`,
+      `${item.data.pair.difference >= 0 ? "+" : "−"}${Math.abs(item.data.pair.difference).toFixed(2)} points`]),
+    xAxis: axis(crowded ? "clients" : several ? "" : "client", { type: "category", data: names,
+      axisLabel: { show: !crowded, rotate: several ? 60 : 0 } }),
+    yAxis: axis("points of accuracy", { type: "value", nameGap: 34 }),
+    series,
+  }, `${one} less ${two}, in percentage points, from the client that gains most to the one that loses most.`);
+}

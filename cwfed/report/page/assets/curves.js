@@ -1,0 +1,134 @@
+"use strict";
+// Curves by method: means over seeds with a band from the lowest to the highest seed.
+
+const FIGURES = {
+  accuracy: "accuracy", loss: "test loss", train_loss: "training loss", mean_R: "mean R",
+};
+const curveName = (figure) =>
+  (figure === "accuracy" || figure === "loss" ? `${state.metric}_${figure}` : figure);
+
+/** Mean, lowest and highest over seeds, round by round. */
+function average(runs, name) {
+  const rounds = runs[0].curves.rounds, all = runs.map((run) => unpack(run.curves[name]));
+  return rounds.map((round, i) => {
+    const values = all.map((one) => one[i]).filter((value) => known(value));
+    if (values.length < all.length || !values.length) return { round, mean: NaN, low: NaN, high: NaN };
+    return { round, mean: mean(values), low: Math.min(...values), high: Math.max(...values) };
+  });
+}
+
+function lineSeries(variant, points, scale = 1) {
+  const { colour, dash, mark } = look(variant.label);
+  const kept = points.filter((p) => !Number.isNaN(p.y));
+  return {
+    type: "line", name: variant.label, data: kept.map((p) => [p.x, p.y * scale]),
+    symbol: mark, symbolSize: 7, showSymbol: true, connectNulls: true,
+    showAllSymbol: "auto", lineStyle: { color: colour, width: 2, type: dash },
+    itemStyle: { color: colour }, emphasis: { focus: "series" },
+  };
+}
+
+/** Two stacked lines, the lower one unseen: the area between them is the band. */
+function bandSeries(variant, points, scale) {
+  const { colour } = look(variant.label), kept = points.filter((p) => !Number.isNaN(p.mean));
+  const base = { type: "line", stack: `band ${variant.label}`, symbol: "none", silent: true,
+    lineStyle: { opacity: 0 }, stackStrategy: "all", tooltip: { show: false } };
+  return [
+    { ...base, data: kept.map((p) => [p.round, p.low * scale]) },
+    { ...base, data: kept.map((p) => [p.round, (p.high - p.low) * scale]),
+      areaStyle: { color: colour, opacity: 0.16 } },
+  ];
+}
+
+function curveSeries(variants, name, scale) {
+  return variants.flatMap((variant) => {
+    const runs = counted(variant), series = [];
+    if (runs.length) {
+      const points = average(runs, name);
+      if (runs.length > 1) series.push(...bandSeries(variant, points, scale));
+      series.push(lineSeries(variant, points.map((p) => ({ x: p.round, y: p.mean })), scale));
+    }
+    for (const run of variant.runs.map((i) => DATA.runs[i]).filter((r) => !r.finished && r.curves)) {
+      const values = unpack(run.curves[name]);
+      const points = run.curves.rounds.map((round, i) => ({ x: round, y: values[i] }));
+      const line = lineSeries(variant, points, scale);
+      series.push({ ...line, name: `${variant.label}, unfinished (${run.name})`,
+        lineStyle: { ...line.lineStyle, width: 1, opacity: 0.7 } });
+    }
+    return series;
+  });
+}
+
+function lineOption(series, xName, yName, accuracy) {
+  return {
+    grid: { left: 58, right: 18, top: 14, bottom: 42 },
+    tooltip: hint((item) => [item.seriesName, `${xName} ${short(item.value[0])}`,
+      `${yName} ${accuracy ? `${item.value[1].toFixed(2)} %` : short(item.value[1])}`]),
+    xAxis: axis(xName, { type: "value", min: "dataMin", max: xName === "round" ? "dataMax" : null, splitLine: { show: false },
+      axisLabel: { showMaxLabel: true, formatter: (v) => Number(v.toPrecision(4)).toLocaleString("en") } }),
+    yAxis: axis(yName, { type: "value", scale: true, nameGap: 40 }),
+    series,
+  };
+}
+
+let curveFigure = null;
+
+function drawCurves() {
+  const element = body("curves"), variants = shown();
+  if (!curveFigure) {
+    clear(element);
+    curveFigure = figure("", 380);
+    const options = Object.entries(FIGURES);
+    element.append(
+      make("div", { class: "row" }, toggle("Figure", "figure", options, state.figure,
+        (value) => update({ figure: value }))),
+      make("div", { class: "keys" }), curveFigure.element);
+  }
+  element.querySelector(".keys").replaceChildren(legend(variants));
+  const accuracy = state.figure === "accuracy", scored = accuracy || state.figure === "loss";
+  const word = FIGURES[state.figure] + (scored ? ` (${METRICS[state.metric]})` : "");
+  const series = curveSeries(variants, curveName(state.figure), accuracy ? 100 : 1);
+  curveFigure.element.querySelector("h3").textContent =
+    `${word[0].toUpperCase()}${word.slice(1)} by round`;
+  curveFigure.draw(lineOption(series, "round", accuracy ? "accuracy, %" : word, accuracy),
+    `${scaleOf(variants)}. Lines are means over seeds, bands reach from the lowest to the highest `
+    + `seed. ${curveEnds(variants)}`);
+}
+
+function curveEnds(variants) {
+  const name = curveName(state.figure), show = state.figure === "accuracy" ? percent : short;
+  const ends = variants.filter((v) => v.counted.length).map((v) => {
+    const last = average(counted(v), name).filter((p) => !Number.isNaN(p.mean)).at(-1);
+    return last ? `${v.label} ${show(last.mean)}` : null;
+  }).filter((text) => text);
+  return ends.length ? `At the end: ${ends.join(", ")}.` : "";
+}
+
+let costFigures = null;
+
+/** Accuracy against what it took to get there. */
+function drawCost() {
+  const element = body("cost"), variants = shown().filter((v) => v.counted.length);
+  if (!costFigures) {
+    clear(element);
+    costFigures = { megabytes: figure("Accuracy against traffic"), seconds: figure("Accuracy against time") };
+    element.append(make("div", { class: "keys" }),
+      make("div", { class: "grid" }, Object.values(costFigures).map((f) => f.element)));
+  }
+  element.querySelector(".keys").replaceChildren(legend(variants));
+  const names = { megabytes: "MB a client, up and down", seconds: "seconds" };
+  for (const [name, word] of Object.entries(names)) {
+    const ends = [];
+    const series = variants.map((variant) => {
+      const runs = counted(variant), spent = average(runs, name);
+      const scored = average(runs, `${state.metric}_accuracy`);
+      const points = spent.map((p, i) => ({ x: p.mean, y: scored[i].mean }));
+      ends.push(`${variant.label} ${short(points.at(-1).x)}`);
+      return lineSeries(variant, points, 100);
+    });
+    costFigures[name].draw(lineOption(series, word, "accuracy, %", true),
+      `${scaleOf(variants)}; ${METRICS[state.metric]}, mean over seeds. `
+      + `In all, ${word}: ${ends.join(", ")}.`
+      + (name === "seconds" ? " Seconds include evaluation and depend on the machine." : ""));
+  }
+}

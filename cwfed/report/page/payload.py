@@ -1,0 +1,144 @@
+"""All that a page shows, as one plain value for JSON."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cwfed import __version__
+from cwfed.report.page import inside
+from cwfed.report.page.discover import Found
+from cwfed.report.page.facts import CHOICES, Facts, read_facts, short_names
+from cwfed.report.page.paper import Identify, PaperTable, fill_table
+from cwfed.report.page.settings import Setting, Variant, make_settings, mean_std
+from cwfed.report.page.words import summarise
+from cwfed.results import METRICS
+
+
+def make_payload(
+    found: Found, tables: Sequence[PaperTable] = (), identify: Identify | None = None
+) -> dict[str, Any]:
+    """Return what a page of these runs shows.
+
+    Args:
+        found: The runs.
+        tables: Tables of published figures.
+        identify: Says which configuration a table's cell stands for; needed with tables.
+
+    Raises:
+        ValueError: A table's cell does not resolve.
+    """
+    names = short_names(found.runs)
+    every = [read_facts(run, name) for run, name in zip(found.runs, names, strict=True)]
+    index = {id(facts): number for number, facts in enumerate(every)}
+    rounds, note = inside.snapshot_rounds(every)
+    partitions: dict[str, Any] = {}
+    runs = [_run(f, partitions, rounds.get(n, [])) for n, f in enumerate(every)]
+    return {
+        "version": __version__,
+        "runs": runs,
+        "partitions": partitions,
+        "settings": [_setting(setting, index) for setting in make_settings(every)],
+        "tables": [fill_table(table, every, identify) for table in tables] if identify else [],
+        "notes": [*found.skipped, *([note] if note else [])],
+    }
+
+
+def _setting(setting: Setting, index: Mapping[int, int]) -> dict[str, Any]:
+    return {
+        "label": setting.label,
+        "dataset": setting.dataset,
+        "partition": setting.partition,
+        "rounds": setting.rounds,
+        "variants": [
+            {
+                "label": variant.label,
+                "runs": [index[id(facts)] for facts in variant.runs],
+                "counted": [index[id(f)] for _, f in sorted(variant.counted.items())],
+                **_means(variant),
+            }
+            for variant in setting.variants
+        ],
+        "summary": {
+            f"{metric}/{choice}": summarise(setting, metric, choice)
+            for metric in METRICS
+            for choice in CHOICES
+        },
+    }
+
+
+def _means(variant: Variant) -> dict[str, Any]:
+    """Return mean and deviation over seeds of every figure of a run."""
+    counted = [_figures(facts) for _, facts in sorted(variant.counted.items())]
+    names = list(counted[0]) if counted else []
+    return {"means": {name: mean_std(one[name] for one in counted) for name in names}}
+
+
+def _figures(facts: Facts) -> dict[str, float | None]:
+    up, down = facts.megabytes or (None, None)
+    accuracies = {
+        f"{metric}/{choice}": facts.accuracy(metric, choice)
+        for metric in METRICS
+        for choice in CHOICES
+    }
+    return {
+        **accuracies,
+        **{f"{metric}/worst10": facts.worst10(metric) for metric in METRICS},
+        "mean_R": (facts.figures or {}).get("mean_R"),
+        "megabytes_up": up,
+        "megabytes_down": down,
+        "megabytes": None if up is None or down is None else up + down,
+        "seconds": facts.seconds,
+    }
+
+
+def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dict[str, Any]:
+    key = facts.partition_hash or str(facts.run.path)
+    notes = [*facts.notes]
+    # Another run of the same partition may have the file that this one lacks.
+    if partitions.get(key) is None:
+        partitions[key], sentence = inside.partition(facts)
+        notes.append(sentence)
+    held, sentence = inside.snapshots(facts, rounds)
+    notes.append(sentence)
+    return {
+        **_about(facts),
+        "figures": _figures(facts),
+        "correct": {
+            f"{metric}/{choice}": facts.correct_M(metric, choice)
+            for metric in METRICS
+            for choice in CHOICES
+        },
+        "test": facts.test_M,
+        "curves": inside.curves(facts) if facts.run.lines else None,
+        "partition": key,
+        "snapshots": held,
+        "notes": [note for note in notes if note],
+    }
+
+
+def _about(facts: Facts) -> dict[str, Any]:
+    """Return names, progress, hashes and versions of a run."""
+    result = facts.run.result or {}
+    hashes = {"partition": facts.partition_hash, "dataset": facts.dataset_hash}
+    return {
+        "name": facts.name,
+        "path": str(facts.run.path),
+        "dataset": facts.dataset,
+        "seed": facts.run.seed,
+        "rounds": facts.rounds,
+        "planned": facts.planned,
+        "finished": facts.finished,
+        "wdr": facts.wdr,
+        "hashes": {**hashes, "config": (result.get("hashes") or {}).get("config")},
+        "versions": result.get("versions") or {},
+        "hardware": _hardware(facts),
+    }
+
+
+def _hardware(facts: Facts) -> str:
+    about = (facts.run.result or {}).get("hardware") or {}
+    kept = [
+        f"{name} {about[name]}"
+        for name in ("machine", "cores", "accelerator", "engine")
+        if name in about
+    ]
+    return ", ".join(kept)

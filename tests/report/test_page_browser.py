@@ -1,0 +1,167 @@
+"""The page in a browser: it draws, filters, sorts, slides, and asks nobody for anything."""
+
+import json
+import shutil
+
+import pytest
+
+from cwfed.report.page import find_runs, make_payload, write_page
+
+NASTY = "</script><script>window.hacked=1</script>"
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+# Drawings reach the canvas with the next frame.
+IMAGE = """(name) => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() =>
+    done([...[...document.querySelectorAll('#inside h3')]
+        .find((h) => h.textContent.startsWith(name))
+        .parentElement.querySelectorAll('canvas')].map((c) => c.toDataURL()).join()))))"""
+
+
+@pytest.fixture(scope="module")
+def page_file(page_runs, tmp_path_factory):
+    """A page of runs whose names and classes try to be markup, with an unfinished one."""
+    folder = tmp_path_factory.mktemp("browser")
+    runs = folder / "runs"
+    shutil.copytree(page_runs, runs)
+    (runs / "fedavg-0").rename(runs / "<img src=x onerror=window.hacked=1>")
+    for path in runs.glob("*/labels.json"):
+        labels = json.loads(path.read_text())
+        labels["classes"][0] = NASTY
+        path.write_text(json.dumps(labels))
+    shutil.copytree(runs / "fedavg-1", runs / "halted")
+    (runs / "halted" / "result.json").unlink()
+    lines = (runs / "halted" / "rounds.jsonl").read_text().splitlines()
+    (runs / "halted" / "rounds.jsonl").write_text("\n".join(lines[:3]))
+    write_page(make_payload(find_runs([runs])), folder / "page.html")
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (pip install it)")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser, page_file):
+    """The page, opened; at the end there must have been no error and no request."""
+    opened = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    said, asked = [], []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(page_file.as_uri())
+    yield opened
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert opened.evaluate("window.hacked") is None
+    opened.close()
+
+
+def column(page, index):
+    cells = page.locator(f"#overview tbody tr:not(.group) td:nth-child({index})")
+    return [text.split("\n")[0].strip() for text in cells.all_inner_texts()]
+
+
+def test_every_part_is_drawn_and_names_stay_text(page):
+    titles = page.locator("#summary dt").all_inner_texts()
+    assert titles == ["Accuracy", "Clients", "Cost", "WDR", "Unfinished"]
+    for section, drawings in (("curves", 1), ("clients", 3), ("cost", 2), ("inside", 7)):
+        # Waiting for a selector, since the page's policy refuses functions made of strings.
+        drawn = page.locator(f"#{section} .plot:has(canvas)")
+        drawn.nth(drawings - 1).wait_for()
+        assert drawn.count() == drawings
+    page.check("#overview input[value=runs]", force=True)
+    assert "<img src=x onerror=window.hacked=1>" in page.inner_text("#overview")
+    assert "unfinished: 2 of 3" in page.inner_text("#overview")
+    assert page.locator("h1").count() == 1
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('.plot')].filter((p) => !p.ariaLabel).length"
+    )
+    assert unnamed == 0
+
+
+def test_sorting_and_filters(page):
+    page.click("[data-sort=label]")
+    assert column(page, 1)[0] == "cwfedavg"
+    page.focus("[data-sort=label]")
+    page.keyboard.press("Enter")
+    assert [name.split()[0] for name in column(page, 1)] == ["fedavg", "cwfedavg"]
+    head = page.locator("th", has=page.locator("[data-sort=label]"))
+    assert head.get_attribute("aria-sort") == "descending"
+    assert page.evaluate("document.activeElement.dataset.sort") == "label"
+    page.click("[data-sort=mean_R]")
+    figures = [float(text) for text in column(page, 9)]
+    assert figures == sorted(figures, reverse=True)
+    page.click("#methods button:has-text('cwfedavg')")
+    assert [name.split()[0] for name in column(page, 1)] == ["fedavg"]
+    assert page.locator("#methods button").first.get_attribute("aria-pressed") == "false"
+    page.select_option("#dataset", "synthetic")
+    headline = page.inner_text("#summary .body")
+    page.check("input[name=metric][value=post_local]", force=True)
+    assert page.inner_text("#summary .body") != headline
+
+
+def test_the_slider_moves_with_the_keys_and_changes_the_maps(page):
+    page.wait_for_selector("#inside canvas")
+    before = page.evaluate(IMAGE, "Uploaded")
+    labels = page.evaluate(IMAGE, "Label distribution")
+    page.focus("#round")
+    assert page.inner_text("#round-now") == "3 of 3"
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#round-now") == "2 of 3"
+    page.keyboard.press("Home")
+    assert page.inner_text("#round-now") == "0 of 3"
+    assert page.evaluate(IMAGE, "Uploaded") != before
+    assert page.evaluate(IMAGE, "Label distribution") == labels
+    assert page.evaluate("document.activeElement.id") == "round"
+
+
+def test_dark_mode_follows_the_system_and_the_switch(page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("html[data-theme=dark]")
+    assert page.evaluate(ground) != light
+    page.focus("#theme")
+    page.keyboard.press("Enter")
+    assert page.evaluate(ground) == light
+    assert page.get_attribute("#theme", "aria-pressed") == "false"
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.name || ''"))
+    assert {
+        "theme",
+        "dataset",
+        "setting",
+        "metric",
+        "choice",
+        "figure",
+        "pair-0",
+        "run",
+        "round",
+    } <= reached
+    page.focus("#setting")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_a_phone_scrolls_down_only(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    page.wait_for_selector("#inside canvas")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

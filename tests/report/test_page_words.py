@@ -1,0 +1,126 @@
+"""The sentences of a page, on runs whose figures are planted."""
+
+from pathlib import Path
+
+import pytest
+
+from cwfed.report.page.facts import Facts
+from cwfed.report.page.settings import make_settings
+from cwfed.report.page.words import duel, summarise
+from cwfed.report.run import Run
+from cwfed.results import make_result
+
+
+def facts(name, correct, *, seed=0, r=(0.8, 0.7), wdr=0.0, up=2, finished=True, rounds=1):
+    def line(round_):
+        score = {
+            "accuracy": sum(correct) / 40,
+            "loss": 1.0,
+            "fairness": {"mean": 0.5, "std": 0.1, "worst10": 0.2},
+            "correct": list(correct),
+        }
+        taking_part = [0, 1, 2, 3] if round_ else []
+        return {
+            "round": round_,
+            "participants": taking_part,
+            "received": score,
+            "post_local": score if round_ else None,
+            "train_loss": 1.0,
+            "mean_R": r[min(round_, 1)],
+            "bytes": {"up": [up * 10**6] * len(taking_part), "down": [10**6] * len(taking_part)},
+            "seconds": {"fit": 2.0 if round_ else 0.0},
+        }
+
+    objectives = [{"class_path": "cwfed.objectives.WDR", "init_args": {"weight": None}}]
+    config = {
+        "data": {"class_path": "x.Digits"},
+        "partition": {"class_path": "x.Dirichlet", "init_args": {"num_clients": 4}},
+        "algorithm": {"name": name, "objectives": objectives if wdr else []},
+        "seed": seed,
+        "rounds": rounds,
+        "wdr_lambda": wdr,
+    }
+    lines = [line(0), line(1)]
+    result = make_result(lines, {}) if finished else None
+    run = Run(Path(f"/nowhere/{name}-{seed}"), config, result, lines)
+    return Facts(run, f"{name}-{seed}", "digits", "d", f"p{seed}", make_result(lines, {}),
+                 [10, 10, 10, 10], [])  # fmt: skip
+
+
+def words(*every, metric="received", choice="last"):
+    (setting,) = make_settings(every)
+    summary = summarise(setting, metric, choice)
+    return summary["headline"], {p["title"]: p["text"] for p in summary["points"]}
+
+
+def test_the_winner_its_clients_and_its_cost():
+    headline, points = words(
+        facts("a", [9, 9, 5, 7], up=6), facts("b", [8, 8, 8, 4]), facts("local", [1, 1, 1, 1])
+    )
+    assert headline == "a wins: 75.00 % (1 round, 1 seed)"
+    assert "5.00 points ahead of b (70.00 %). One seed says nothing" in points["Accuracy"]
+    assert points["Accuracy"].endswith("Then: local 10.00 %.")
+    assert "Against b, a is better on 3 of 4, worse on 1, level on 0." in points["Clients"]
+    assert "Against local, a is better on 4 of 4" in points["Clients"]
+    assert "sends 6 MB up and 1 MB down a client and round, and a round takes 2 s" in points["Cost"]
+    assert "b: 0.43 times the traffic, 1 times the time" in points["Cost"]
+
+
+def test_one_lost_seed_is_too_close_to_call():
+    a = [facts("a", [10, 9, 9, 9], seed=0), facts("a", [5, 5, 5, 5], seed=1)]
+    b = [facts("b", [8, 8, 8, 8], seed=0), facts("b", [6, 5, 5, 5], seed=1)]
+    headline, points = words(*a, *b)
+    assert headline == "a and b are too close to call (1 round, mean of 2 seeds)"
+    assert "ahead in 1 of 2 seeds" in points["Accuracy"]
+    headline, _ = words(a[0], facts("a", [7, 5, 5, 5], seed=1), *b)
+    assert headline == "a wins: 73.75 % (1 round, mean of 2 seeds)"
+
+
+def test_equal_methods_are_level():
+    headline, _ = words(facts("a", [5, 5, 5, 5]), facts("b", [6, 4, 5, 5]))
+    assert headline == "a and b are level: 50.00 % (1 round, 1 seed)"
+
+
+def test_only_shared_seeds_are_ranked():
+    # Alone, seed 1 would lift b above a.
+    headline, points = words(
+        facts("a", [7, 7, 7, 7]), facts("b", [5, 5, 5, 5]), facts("b", [10, 10, 10, 10], seed=1)
+    )
+    assert headline == "a wins: 70.00 % (1 round, 1 seed)"
+    assert "b (50.00 %)" in points["Accuracy"]
+    headline, _ = words(facts("a", [7, 7, 7, 7]), facts("b", [5, 5, 5, 5], seed=1))
+    assert headline == "No ranking: the methods have no seed in common."
+    headline, points = words(facts("a", [7, 7, 7, 7]), facts("b", [9, 9, 9, 9], finished=False))
+    assert headline.startswith("a reaches")
+    assert "b-0" in points["Unfinished"]
+
+
+@pytest.mark.parametrize(
+    ("r", "other", "expected"),
+    [
+        ((0.8, 0.1), (0.8, 0.7), "worked"),
+        ((0.8, 0.5), (0.8, 0.7), "did too little"),
+        ((0.8, 0.3), (0.8, 0.2), "did too little"),
+        ((0.8, 0.9), (0.8, 0.7), "did not work"),
+    ],
+)
+def test_whether_the_regulariser_worked(r, other, expected):
+    _, points = words(
+        facts("a", [5, 5, 5, 5], r=r, wdr=3.0), facts("a_no_wdr", [4, 4, 4, 4], r=other)
+    )
+    assert f"The regulariser {expected} in a (λ = 3)" in points["WDR"]
+    assert f"from {r[0]:.3f} to {r[1]:.3f} in 1 round (1 seed)" in points["WDR"]
+    assert f"a_no_wdr ends at {other[1]:.3f}" in points["WDR"]
+
+
+def test_no_regulariser_is_said():
+    _, points = words(facts("a", [5, 5, 5, 5]))
+    assert points["WDR"] == "No finished run here uses the weight distribution regulariser."
+
+
+def test_clients_without_test_samples_do_not_count():
+    one, two = facts("a", [9, 0, 5, 7]), facts("b", [8, 0, 8, 4])
+    one.test_M[1] = 0
+    (setting,) = make_settings([one, two])
+    result = duel(*setting.variants, [0], "received", "last")
+    assert (result.ahead, result.behind, result.equal) == (2, 1, 0)
