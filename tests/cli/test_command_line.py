@@ -59,6 +59,8 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert names == {
         "config.yaml",
         "partition.json",
+        "labels.json",
+        "snapshots",
         "rounds.jsonl",
         "clients.csv",
         "result.json",
