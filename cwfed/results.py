@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,18 +36,19 @@ class RoundRecord:
 
     Attributes:
         round: 0 for the common initialisation.
-        participants: Ids of the clients that trained.
+        participants: Ids of the clients that were asked to train.
         received: Scores of the models with which the clients would start the next round; None in
             a round without evaluation.
         post_local: Scores of every client's model right after its last local training; None in a
             round without evaluation, and before any training.
-        train_loss: Mean local objective over the participants that trained.
+        train_loss: Mean local objective over the participants that trained and remained.
         mean_r: Mean over clients of R of their last uploads.
         seconds: Seconds by phase.
         bytes_up: Bytes that each participant sent, in their order.
         bytes_down: Bytes that each participant received to start the round.
         figures: The method's own figures, by name.
         mixing: Who learned from whom, ``[M, M]`` by tensor name; see `Broadcast.mixing`.
+        excluded: Participants that were left out, with the reason: they trained in vain.
     """
 
     round: int
@@ -60,12 +62,15 @@ class RoundRecord:
     bytes_down: tuple[int, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     mixing: Mapping[str, Tensor] = field(default_factory=dict)
+    excluded: Mapping[int, str] = field(default_factory=dict)
 
     def to_line(self) -> dict[str, Any]:
         """Return the line of ``rounds.jsonl``; all that depends on the machine is in seconds."""
+        excluded = {str(client): reason for client, reason in sorted(self.excluded.items())}
         return {
             "round": self.round,
             "participants": list(self.participants),
+            **({"excluded": excluded} if excluded else {}),
             "received": summarise_score(self.received) if self.received else None,
             "post_local": summarise_score(self.post_local) if self.post_local else None,
             "train_loss": finite(self.train_loss),
@@ -132,6 +137,8 @@ def select(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
 def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of ``result.json``.
 
+    Where clients were left out, ``excluded`` counts them by reason over all rounds.
+
     Args:
         lines: All lines of ``rounds.jsonl``.
         about: What identifies the run: names, seed, versions, hashes.
@@ -139,6 +146,7 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
     seconds: dict[str, float] = {}
     sent = {way: [sum(line["bytes"][way]) for line in lines] for way in ("up", "down")}
     uploads = sum(len(line["participants"]) for line in lines)
+    excluded = Counter(reason for line in lines for reason in line.get("excluded", {}).values())
     for line in lines:
         for phase, value in line["seconds"].items():
             seconds[phase] = seconds.get(phase, 0.0) + value
@@ -148,6 +156,7 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
         "rounds": lines[-1]["round"],
         **{metric: select(lines, metric) for metric in METRICS},
         "mean_R": lines[-1]["mean_R"],
+        **({"excluded": dict(sorted(excluded.items()))} if excluded else {}),
         "bytes": {
             way: {"total": sum(sent[way]), "per_client_and_round": sum(sent[way]) / max(uploads, 1)}
             for way in sent

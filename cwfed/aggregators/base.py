@@ -91,10 +91,12 @@ class ServerRound:
 
     Attributes:
         uploads: The last upload of every client, ``[M, ...]`` by name; the common initialisation
-            where a client has not uploaded yet.
+            where a client has not uploaded yet. Finite: who uploads anything else is no
+            participant, and the upload before stands here.
         starts: What the participants' training started from, ``[M, ...]`` by name.
         participants: Ids of the clients whose uploads are of this round, int64, ascending, at
-            least one.
+            least one. Clients that failed or were lost in the round are not among them, also where
+            a method `needs_everyone`.
         clients: The clients, to ask for what they compute.
     """
 
@@ -215,7 +217,7 @@ class Aggregator(ABC):
     def aggregate(
         self, round_: ServerRound, state: ServerState, server: ServerContext
     ) -> tuple[Broadcast, ServerState]:
-        """Return what the clients receive, and the state. Every client gets a model.
+        """Return what the clients receive, and the state. Every client gets a finite model.
 
         Args:
             round_: What reached the server.

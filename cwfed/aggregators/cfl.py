@@ -18,7 +18,7 @@ from cwfed.aggregators.base import (
 )
 from cwfed.functional.aggregation import sample_weights
 from cwfed.functional.cfl import bipartition, cosines, update_norms
-from cwfed.functional.stacking import Bank
+from cwfed.functional.stacking import Bank, replace_rows
 
 CLUSTER = "cluster_M"
 """Name of every client's cluster in the aggregator's state: the lowest id of its members."""
@@ -43,6 +43,9 @@ class CFL(MixingAggregator):
     smallest mean norm of a cluster and the largest norm of an update to choose them by. Without
     any split the method is FedAvg. Costs one model up and down as FedAvg, and m² products of
     updates on the server in a round that splits a cluster of m.
+
+    Where an update is missing because a client failed, its cluster moves by the mean of the others
+    and is not split in that round; a cluster without any update stays.
 
     Deviations: the authors' code weights clients equally (``weighting: uniform``) and counts the
     members of a second split from the start of their cluster, which mixes clusters up. The
@@ -116,19 +119,30 @@ class CFL(MixingAggregator):
         """Split clusters, then average within them."""
         broadcast, state = super().aggregate(round_, self.split(round_, state, server), server)
         models = dict(broadcast.models)
-        for name in self.exchanged(server) & set(server.model.counters):
-            models[name] = round_.uploads[name].clone()
-            for members in clusters(state):
-                models[name][members] = round_.uploads[name][members].amax(0)
+        counters = self.exchanged(server) & set(server.model.counters)
+        models |= {name: round_.uploads[name].clone() for name in counters}
+        for members in clusters(state):
+            present = among(members, round_.participants)
+            if len(present) == 0:
+                starts = {n: round_.starts[n][members] for n in self.exchanged(server)}
+                models |= replace_rows({n: models[n] for n in starts}, members.tolist(), starts)
+                continue
+            for name in counters:
+                models[name][members] = round_.uploads[name][present].amax(0)
         return replace(broadcast, models=models), state
 
     def mixing(
         self, uploads: Bank, participants: Tensor, state: ServerState, server: ServerContext
     ) -> tuple[Mapping[str, Tensor], ServerState]:
-        """Return FedAvg's row of each client's cluster, for every tensor."""
+        """Return FedAvg's row of each client's cluster, for every tensor.
+
+        Rows of a cluster without participants are 0.
+        """
         matrix_MM = torch.zeros(server.num_clients, server.num_clients, dtype=torch.float64)
         for members in clusters(state):
-            matrix_MM[members] = self.weights(members, server)
+            present = among(members, participants)
+            if len(present):
+                matrix_MM[members] = self.weights(present, server)
         return one_matrix(matrix_MM, server), state
 
     def weights(self, members: Tensor, server: ServerContext) -> Tensor:
@@ -142,9 +156,14 @@ class CFL(MixingAggregator):
         new[ROUND] += 1
         uploads = {name: round_.uploads[name] for name in server.model.parameters}
         for members in clusters(state):
-            weights_m = self.weights(members, server)[members]
-            mean, each_m = update_norms(uploads, round_.starts, weights_m, members)
-            new[MEAN_NORM][members], new[NORM][members] = mean, each_m
+            present = among(members, round_.participants)
+            if len(present) == 0:
+                continue
+            weights_m = self.weights(present, server)[present]
+            mean, each_m = update_norms(uploads, round_.starts, weights_m, present)
+            new[MEAN_NORM][members], new[NORM][present] = mean, each_m
+            if len(present) < len(members):
+                continue
             at_odds = bool(mean < self.eps1) and bool(each_m.max() > self.eps2)
             if at_odds and len(members) > 2 and new[ROUND] > self.warm_up:
                 part = members[bipartition(cosines(uploads, round_.starts, members))]
@@ -155,3 +174,8 @@ class CFL(MixingAggregator):
 def clusters(state: ServerState) -> list[Tensor]:
     """Return the members of every cluster, ascending ids."""
     return [(state[CLUSTER] == cluster).nonzero()[:, 0] for cluster in state[CLUSTER].unique()]
+
+
+def among(members: Tensor, participants: Tensor) -> Tensor:
+    """Return the members that take part, ascending ids."""
+    return members[torch.isin(members, participants)]

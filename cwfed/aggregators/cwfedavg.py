@@ -91,9 +91,14 @@ class CwFedAvg(MixingAggregator):
         return {Q: classwise_weights(p_MK, server.num_samples_M, everyone, equal)}
 
     def class_distribution(self, uploads: Bank, server: ServerContext) -> Tensor:
-        """Return P, float64 ``[M, K]``: of every client's last upload, or of its labels."""
+        """Return P, float64 ``[M, K]``: of every client's last upload, or of its labels.
+
+        A client without labels gets the distribution of all: with that, the classes mix to FedAvg.
+        """
         if self.distribution == "true":
-            return label_distribution(server.label_counts_MK)
+            counts_MK = server.label_counts_MK
+            empty_M1 = counts_MK.sum(1, keepdim=True) == 0
+            return label_distribution(torch.where(empty_M1, counts_MK.sum(0), counts_MK))
         return norm_distribution(uploads[server.model.head_weight].to(torch.float64))
 
     def mixing(

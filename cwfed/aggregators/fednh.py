@@ -112,7 +112,12 @@ class FedNH(Aggregator):
         return Broadcast(models, mixing=mixing), state
 
     def prototypes(self, round_: ServerRound, server: ServerContext) -> Tensor:
-        """Return the prototypes after the round, ``[K, F]``."""
+        """Return the prototypes after the round, ``[K, F]``.
+
+        Features of a finite model may still overflow: such means count as classes without samples.
+        """
         old_KF = round_.starts[server.model.head_weight][round_.participants[0]]
         means_mKF, counts_mK = round_.clients.class_means(round_.participants, round_.uploads)
-        return moved_prototypes(old_KF, means_mKF, counts_mK, self.rho)
+        usable_mK = means_mKF.isfinite().all(2)
+        means_mKF = means_mKF.nan_to_num(0.0, 0.0, 0.0)
+        return moved_prototypes(old_KF, means_mKF, counts_mK * usable_mK, self.rho)

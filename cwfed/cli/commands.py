@@ -31,6 +31,7 @@ from cwfed.cli.parser import (
 from cwfed.engines.workers import WorkerError
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment
+from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import (
     CONFIG,
     FolderWriter,
@@ -127,7 +128,7 @@ def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool)
         progress.close()
         log.warning("interrupted; continue with: cwfed fit --resume %s", path)
         return TERMINATED if termination.received else INTERRUPTED
-    except WorkerError as error:
+    except (WorkerError, RunStopped) as error:
         progress.close()
         log.error("%s", error)
         log.warning("finished rounds are kept; continue with: cwfed fit --resume %s", path)

@@ -6,6 +6,7 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,
+    FaultOptions,
     LocalTraining,
     ReleasedCode,
     SnapshotOptions,
@@ -18,6 +19,7 @@ __all__ = [
     "Algorithm",
     "CheckpointOptions",
     "Experiment",
+    "FaultOptions",
     "FederatedLoop",
     "FederatedState",
     "LocalTraining",

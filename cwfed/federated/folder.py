@@ -21,7 +21,7 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.lock import lock_folder
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.options import CheckpointOptions
+from cwfed.federated.options import CheckpointOptions, FaultOptions
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
@@ -51,9 +51,13 @@ _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "nump
 def config_hash(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a resolved configuration, less what depends on the machine.
 
-    Engines, threads and batches of evaluation change the last bits of a number at most.
+    Engines, threads and batches of evaluation change the last bits of a number at most. Faults at
+    their defaults are left out, as in configurations that are older than this group.
     """
     portable = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
+    usual = asdict(FaultOptions())
+    if usual | (portable.get("faults") or {}) == usual:
+        portable.pop("faults", None)
     trainer = config.get("trainer") or {}
     portable["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
     for name in ("data", "partition"):

@@ -79,6 +79,7 @@ class RoundLogger(LoopCallback):
 def flatten(line: Mapping[str, Any]) -> dict[str, float]:
     """Return a round's scalar figures by name, such as ``received/accuracy``."""
     figures = {name: line[name] for name in ("train_loss", "mean_R")}
+    figures["excluded"] = float(len(line.get("excluded", ())))
     for metric in METRICS:
         for name in ("accuracy", "loss", "val_accuracy"):
             figures[f"{metric}/{name}"] = (line[metric] or {}).get(name)

@@ -3,14 +3,11 @@
 Legend: M clients, K classes.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from copy import copy
 from dataclasses import replace
-from math import isfinite, isnan, nan
+from math import isnan, nan
 from time import perf_counter
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -20,53 +17,15 @@ from cwfed.clients.phase import TrainingPhase, check_phases, keeps_personal, mak
 from cwfed.data.federated import Part
 from cwfed.engines.base import Engine
 from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.clients import EngineClients, with_server_values
+from cwfed.federated.faults import Cohort, FaultModel, Reason, require_finite, without
+from cwfed.federated.options import FaultOptions
 from cwfed.federated.sampler import UniformSampler
 from cwfed.federated.state import FederatedState, unscored
 from cwfed.functional.regularisers import weight_distribution_distance
 from cwfed.functional.stacking import Bank, replace_rows
 from cwfed.objectives.base import Objective
 from cwfed.results import RoundRecord, Score
-
-log = logging.getLogger("cwfed")
-
-
-class EngineClients:
-    """What the server may ask of clients, computed by the engine.
-
-    Args:
-        engine: Scores cohorts.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
-        """See `cwfed.aggregators.base.Clients.loss`."""
-        scores = self.engine.evaluate(clients.tolist(), models, cast(Part, part))
-        loss = scores[:, 2] / scores[:, 1]
-        return torch.where(loss.isfinite(), loss, torch.inf)
-
-    def class_means(self, clients: Tensor, models: Bank) -> tuple[Tensor, Tensor]:
-        """See `cwfed.aggregators.base.Clients.class_means`."""
-        return self.engine.class_means(clients.tolist(), models)
-
-
-def with_server_values(objective: Objective, aggregator: Aggregator) -> Objective:
-    """Return the objective with what its terms take from the aggregator filled in.
-
-    Raises:
-        ValueError: The aggregator does not have it.
-    """
-    terms = [copy(term) for term in objective.terms]
-    for term in terms:
-        for name in term.from_server:
-            if not hasattr(aggregator, name):
-                raise ValueError(
-                    f"objectives: {type(term).__name__} takes {name} from its method's aggregator, "
-                    f"got {type(aggregator).__name__}, which has none"
-                )
-            setattr(term, name, getattr(aggregator, name))
-    return Objective(terms)
 
 
 class FederatedLoop:
@@ -83,6 +42,8 @@ class FederatedLoop:
         validation: Whether clients have a validation part to score.
         evaluate_every: Rounds between evaluations; round 0 and the last always have one.
         callbacks: Hooks.
+        faults: Decides whom a round goes on without; by default those whose training leaves
+            numbers that are not finite.
     """
 
     def __init__(
@@ -98,6 +59,7 @@ class FederatedLoop:
         validation: bool = False,
         evaluate_every: int = 1,
         callbacks: Sequence[LoopCallback] = (),
+        faults: FaultModel | None = None,
     ) -> None:
         aggregator.validate(server)
         check_phases([phase for phase, _ in phases])
@@ -114,6 +76,7 @@ class FederatedLoop:
         self.parts: tuple[Part, ...] = ("test", "val") if validation else ("test",)
         self.evaluate_every = evaluate_every
         self.callbacks = tuple(callbacks)
+        self.faults = faults or FaultModel(FaultOptions(), 0, server.num_samples_M)
         self._seconds: dict[str, float] = {}
 
     def run(self, state: FederatedState) -> FederatedState:
@@ -124,13 +87,12 @@ class FederatedLoop:
             if state.round == 0:
                 state = self.score_initialisation(state)
             for round_ in range(state.round + 1, self.rounds + 1):
-                participants = self.sampler.sample(round_)
-                traffic = self.traffic(state, participants)
-                state, starts = self.select(state, participants)
-                state, losses = self.fit(round_, state, starts, participants)
-                state = self.score_post_local(round_, state, participants)
-                state, mixing = self.aggregate(round_, state, starts, participants)
-                self.report(state, participants, losses, traffic, mixing)
+                cohort = self.faults.cohort(round_, self.sampler.sample(round_))
+                traffic = self.traffic(state, cohort)
+                state, starts, cohort, losses = self.train(round_, state, cohort)
+                state = self.score_post_local(round_, state, cohort.remaining)
+                state, mixing = self.aggregate(round_, state, starts, cohort.remaining)
+                self.report(state, cohort, losses, traffic, mixing)
             for callback in self.callbacks:
                 callback.on_end(state)
             return state
@@ -142,11 +104,40 @@ class FederatedLoop:
         return FederatedState(round=0, **same, anchors={}, server=server, post_local={})
 
     def traffic(
-        self, state: FederatedState, participants: Sequence[int]
+        self, state: FederatedState, cohort: Cohort
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the bytes that each participant sends and receives this round."""
-        up, down = self.aggregator.traffic(torch.as_tensor(participants), state.server, self.server)
-        return tuple(up.tolist()), tuple(down.tolist())
+        """Return the bytes that each participant sends and receives this round.
+
+        Who drops out or comes too late sends nothing.
+        """
+        ids = torch.as_tensor(cohort.participants)
+        up, down = self.aggregator.traffic(ids, state.server, self.server)
+        lost = torch.tensor([client in cohort.excluded for client in cohort.participants])
+        return tuple(up.masked_fill(lost, 0).tolist()), tuple(down.tolist())
+
+    def train(
+        self, round_: int, state: FederatedState, cohort: Cohort
+    ) -> tuple[FederatedState, Bank, Cohort, Mapping[int, float]]:
+        """Let the cohort select and fit; who fails or is lost leaves nothing behind.
+
+        What those who are lost would compute reaches nobody: it is not computed.
+
+        Returns:
+            The state, what training started from, the cohort less those that failed, and the
+            losses by client.
+        """
+        if cohort.remaining:
+            trained, starts = self.select(state, cohort.remaining)
+            trained, losses, failed = self.fit(round_, trained, starts, cohort.remaining)
+            cohort = self.faults.exclude(round_, cohort, failed)
+        if not cohort.remaining:
+            self.faults.say_that_nobody_remains(round_, cohort)
+            return state, state.received, cohort, {}
+        if failed:
+            # Only the method knows what its selection noted of a client: it is made again.
+            server = self.select(state, cohort.remaining)[0].server
+            trained = replace(without(trained, state, sorted(failed)), server=server)
+        return trained, starts, cohort, losses
 
     def select(
         self, state: FederatedState, participants: Sequence[int]
@@ -165,13 +156,17 @@ class FederatedLoop:
 
     def fit(
         self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
-    ) -> tuple[FederatedState, Sequence[float]]:
-        """Train the participants phase by phase; return the losses of the upload's last phase.
+    ) -> tuple[FederatedState, Mapping[int, float], Mapping[int, Reason]]:
+        """Train the participants phase by phase.
 
         The anchors have served then and leave the state: a bank less while the server makes new
         ones.
+
+        Returns:
+            The state, the losses of the upload's last phase by client, and who failed in any.
         """
-        losses: Sequence[float] = ()
+        losses: dict[int, float] = {}
+        failed: dict[int, Reason] = {}
         with self._timed("fit"):
             for phase, objective in self.phases:
                 banks = {"received": starts, "upload": state.uploads, "personal": state.personal}
@@ -183,15 +178,17 @@ class FederatedLoop:
                     phase,
                     objective,
                 )
+                head = self.server.model.head_weight
+                failed = self.faults.failures(participants, fitted, head) | failed
                 if phase.target == "upload":
-                    losses = fitted.losses
+                    losses = dict(zip(participants, fitted.losses, strict=True))
                     uploads = replace_rows(state.uploads, participants, fitted.models)
                     state = replace(state, uploads=uploads)
                 else:
                     personal = replace_rows(state.personal, participants, fitted.models)
                     state = replace(state, personal=personal)
                 del fitted, banks  # or they would hold banks while the next phase trains
-        return replace(state, anchors={}), losses
+        return replace(state, anchors={}), losses, failed
 
     def score_post_local(
         self, round_: int, state: FederatedState, participants: Sequence[int]
@@ -200,7 +197,7 @@ class FederatedLoop:
 
         The bank still holds what that training left. The others keep their last score.
         """
-        index = torch.as_tensor(participants)
+        index = torch.as_tensor(participants, dtype=torch.int64)
         scores = {part: score.index_fill(0, index, nan) for part, score in state.post_local.items()}
         if self.evaluates(round_):
             index = unscored(scores)
@@ -219,10 +216,20 @@ class FederatedLoop:
     def aggregate(
         self, round_: int, state: FederatedState, starts: Bank, participants: Sequence[int]
     ) -> tuple[FederatedState, Mapping[str, Tensor]]:
-        """Let the server make what every client receives; return who learned from whom too."""
+        """Let the server make what every client receives; return who learned from whom too.
+
+        Without participants nothing changes.
+
+        Raises:
+            RunStopped: What the server made is not finite.
+        """
+        if not participants:
+            return replace(state, round=round_), {}
         sent = ServerRound(state.uploads, starts, torch.as_tensor(participants), self.clients)
         with self._timed("aggregate"):
             broadcast, server = self.aggregator.aggregate(sent, state.server, self.server)
+            made = {"models": broadcast.models, "anchors": broadcast.anchors or {}}
+            require_finite(round_, type(self.aggregator).__name__, made, state.uploads)
         state = replace(
             state,
             round=round_,
@@ -242,17 +249,17 @@ class FederatedLoop:
     def report(
         self,
         state: FederatedState,
-        participants: Sequence[int],
-        losses: Sequence[float],
+        cohort: Cohort,
+        losses: Mapping[int, float],
         traffic: tuple[tuple[int, ...], tuple[int, ...]],
         mixing: Mapping[str, Tensor],
     ) -> None:
         """Score what the clients received, if that is due, and tell the callbacks of the round."""
         due = self.evaluates(state.round)
-        known = [loss for loss in losses if not isnan(loss)]
+        known = [losses[client] for client in cohort.remaining if not isnan(losses[client])]
         record = RoundRecord(
             state.round,
-            tuple(participants),
+            cohort.participants,
             self._score_received(state) if due else None,
             state.post_local if due else None,
             sum(known) / len(known) if known else None,
@@ -260,6 +267,7 @@ class FederatedLoop:
             {},
             *traffic,
             mixing=mixing,
+            excluded=cohort.excluded,
         )
         self._emit(state, record)
 
@@ -283,12 +291,6 @@ class FederatedLoop:
         seconds, self._seconds = self._seconds, {}
         figures = self.aggregator.figures(state.server)
         record = replace(record, seconds=seconds, figures=figures)
-        if not isfinite(record.mean_r):
-            log.warning(
-                "round %d: some uploads are not finite numbers; training diverges (a smaller "
-                "learning rate may help)",
-                record.round,
-            )
         for callback in self.callbacks:
             callback.on_round(record, state)
 

@@ -1,6 +1,7 @@
 """Groups of options of an experiment, as they stand in its configuration."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal
 
 import torch
@@ -153,6 +154,47 @@ class SnapshotOptions:
         """Check ranges."""
         if self.every is not None:
             check_at_least("snapshots.every", self.every, 0)
+
+
+@dataclass
+class FaultOptions:
+    """Clients that fail: what is done about them, and which failures are simulated.
+
+    A client that is left out of a round counts as one that did not take part, except that it
+    downloaded a model.
+
+    Attributes:
+        policy: What is done where a client's training ends in numbers that are not finite: exclude
+            leaves the client out of the round, stop ends the run.
+        dropout: Probability that a participant is lost before it can upload, in [0, 1).
+        deadline: How long the server waits, in units of the median client's time; later
+            participants are left out. null waits for everybody.
+        speed_sigma: Spread of the clients' seconds a step, drawn once for each: sigma of a
+            log-normal distribution.
+        jitter_sigma: The same for a factor that is drawn in every round.
+    """
+
+    policy: Literal["exclude", "stop"] = "exclude"
+    dropout: float = 0.0
+    deadline: float | None = None
+    speed_sigma: float = 0.5
+    jitter_sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if self.policy not in ("exclude", "stop"):
+            raise ValueError(f"faults.policy: expected exclude or stop, got {self.policy!r}")
+        check_at_least("faults.dropout", self.dropout, 0)
+        if not self.dropout < 1:
+            raise ValueError(f"faults.dropout: expected a number in [0, 1), got {self.dropout}")
+        for name in ("speed_sigma", "jitter_sigma", "deadline"):
+            value = getattr(self, name)
+            if name == "deadline" and value is None:
+                continue
+            check_at_least(f"faults.{name}", value, 0)
+            if not isfinite(value) or (name == "deadline" and value == 0):
+                wanted = "> 0" if name == "deadline" else ">= 0"
+                raise ValueError(f"faults.{name}: expected a finite number {wanted}, got {value}")
 
 
 @dataclass

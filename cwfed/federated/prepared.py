@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from cwfed.aggregators.base import ServerContext
@@ -17,6 +18,7 @@ from cwfed.engines.exactness import check_objectives
 from cwfed.engines.sequential import model_state
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import make_engine, settle
+from cwfed.federated.faults import FaultModel
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import TrainerOptions
 from cwfed.federated.sampler import UniformSampler
@@ -88,6 +90,16 @@ class PreparedRun:
         experiment = self.experiment
         return UniformSampler(self.data.num_clients, experiment.participation, experiment.seed)
 
+    def faults(self) -> FaultModel:
+        """Return what decides whom a round goes on without."""
+        experiment, data = self.experiment, self.data
+        phases = experiment.algorithm.training_phases()
+        steps_M = [
+            sum(len(data.training_loader(i, 1, phase.epochs, phase.plan)) for phase in phases)
+            for i in range(data.num_clients)
+        ]
+        return FaultModel(experiment.faults, experiment.seed, torch.tensor(steps_M))
+
     def loop(self, callbacks: Sequence[LoopCallback] = ()) -> FederatedLoop:
         """Return the federated loop of the experiment."""
         experiment, data = self.experiment, self.data
@@ -108,6 +120,7 @@ class PreparedRun:
             experiment.phases(),
             validation=experiment.val_fraction > 0,
             evaluate_every=experiment.evaluate_every,
+            faults=self.faults(),
             callbacks=callbacks,
         )
 

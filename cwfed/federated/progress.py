@@ -79,13 +79,16 @@ class ProgressPrinter(LoopCallback):
 
 
 def describe(record: RoundRecord) -> str:
-    """Return the round's accuracies and R in a few words."""
+    """Return the round's accuracies, R and who was left out in a few words."""
     parts = []
     for label, score in (("received", record.received), ("post-local", record.post_local)):
         accuracy = summarise_score(score)["accuracy"] if score else None
         if accuracy is not None:
             parts.append(f"{label} {accuracy:.2%}")
-    return "  ".join([*parts, f"R {record.mean_r:.3f}"])
+    parts.append(f"R {record.mean_r:.3f}")
+    if record.excluded:
+        parts.append(f"{len(record.excluded)} of {len(record.participants)} left out")
+    return "  ".join(parts)
 
 
 def _clock(seconds: float) -> str:

@@ -55,6 +55,29 @@ def replace_rows(bank: Bank, rows: Sequence[int], fresh: Bank) -> dict[str, Tens
     }
 
 
+def finite_rows(theta_M: Tensor) -> Tensor:
+    """Return which rows hold finite numbers only, from sums and so without a copy.
+
+    Args:
+        theta_M: ``[M, ...]``; rows that share their memory are read once.
+
+    Returns:
+        bool ``[M]``.
+
+    Example:
+        >>> finite_rows(torch.tensor([[1.0, torch.inf], [3e38, 3e38], [torch.nan, 0.0]]))
+        tensor([False,  True, False])
+    """
+    if len(theta_M) > 1 and theta_M.stride(0) == 0:
+        return finite_rows(theta_M[:1]).expand(len(theta_M))
+    flat_M = theta_M.reshape(len(theta_M), prod(theta_M.shape[1:]))
+    finite_M = flat_M.sum(1).isfinite()
+    # A sum may also overflow.
+    for index in (~finite_M).nonzero()[:, 0].tolist():
+        finite_M[index] = flat_M[index].isfinite().all()
+    return finite_M
+
+
 def empty_rows(rows: int, like: Tensor) -> Tensor:
     """Return memory for a tensor of a bank, with arbitrary content.
 

@@ -23,11 +23,13 @@ def result_table(result: Mapping[str, Any]) -> Table:
         f"{result['algorithm']} on {result['dataset']}, {result['num_clients']} clients, "
         f"{result['rounds']} round{'s' * (result['rounds'] != 1)}, seed {result['seed']}"
     )
+    excluded = result.get("excluded", {})
+    left_out = ", ".join(f"{count} {reason}" for reason, count in excluded.items())
     table = Table(
         title=title,
         title_justify="left",
         title_style="bold",
-        caption=_CAPTION,
+        caption=f"{_CAPTION}\nleft out over all rounds: {left_out}" if left_out else _CAPTION,
         caption_justify="left",
     )
     table.add_column("Test accuracy")

@@ -1,5 +1,6 @@
 """FedNH's server on drawn uploads."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -135,3 +136,16 @@ def test_other_output_layers_are_refused():
     FedNH().validate(server)
     with pytest.raises(ValueError, match=r"algorithm.head: expected prototypes of unit length"):
         FedNH().init_state(server, {W: model.out.weight.detach().expand(2, -1, -1)})
+
+
+def test_means_that_are_no_numbers_count_as_classes_without_samples():
+    uploads, server, means = setting()
+    means[1, 2, 0] = torch.inf
+    means[3] = torch.nan
+    found = step(uploads, server, means, range(CLIENTS), FedNH())
+    counts = server.label_counts_MK.clone()
+    counts[1, 2] = 0
+    counts[3] = 0
+    held = replace(server, label_counts_MK=counts)
+    expected = step(uploads, held, means.nan_to_num(0.0, 0.0, 0.0), range(CLIENTS), FedNH())
+    assert torch.equal(found[W], expected[W])

@@ -202,6 +202,40 @@ def test_an_update_that_is_not_a_number_splits_nothing():
     assert all(value != value for name, value in CFL().figures(state).items() if "norm" in name)
 
 
+def without(participants, state=None):
+    """Return models and state after a round in which only some clients have sent an update."""
+    sent, server = server_round(APART)
+    sent = replace(sent, participants=torch.tensor(participants))
+    aggregator = CFL(9, 0, 0)
+    state = state or aggregator.init_state(server, sent.starts)
+    broadcast, state = aggregator.aggregate(sent, state, server)
+    return sent, broadcast, state
+
+
+def test_a_cluster_with_a_missing_update_moves_by_the_others_and_is_not_split():
+    sent, broadcast, state = without([0, 1, 3])
+    assert len(clusters(state)) == 1
+    for name in ("w", "v"):
+        mean = (sent.uploads[name][0] + sent.uploads[name][1] + sent.uploads[name][3]) / 3
+        torch.testing.assert_close(broadcast.models[name], mean.expand_as(sent.uploads[name]))
+    assert len(clusters(without([0, 1, 2, 3])[2])) == 2
+    assert broadcast.mixing["w"][:, 2].tolist() == [0] * 4
+
+
+def test_a_cluster_without_any_update_stays():
+    _, _, split = without([0, 1, 2, 3])
+    gone = [part.tolist() for part in clusters(split)][1]
+    present = [i for i in range(4) if i not in gone]
+    sent, broadcast, state = without(present, split)
+    for name, value in broadcast.models.items():
+        assert torch.equal(value[gone], sent.starts[name][gone])
+    assert not torch.equal(broadcast.models["w"][present], sent.starts["w"][present])
+    assert broadcast.mixing["w"][gone].sum() == 0
+    for name in ("mean_update_norm_M", "update_norm_M"):
+        assert torch.equal(state[name][gone], split[name][gone])
+        assert (split[name] > 0).all()
+
+
 def test_clients_that_do_not_move_have_no_direction():
     updates = APART * torch.tensor([[1.0], [1], [0], [0]])
     _, state = step(CFL(9, 0, 0), updates)

@@ -1,6 +1,6 @@
 import torch
 
-from cwfed.functional.stacking import replace_rows, replicate, row
+from cwfed.functional.stacking import finite_rows, replace_rows, replicate, row
 
 
 def test_replicate_shares_memory_but_not_with_the_source():
@@ -29,3 +29,13 @@ def test_replace_all_rows_in_another_order():
 def test_row_is_a_view():
     bank = {"w": torch.arange(6.0).reshape(3, 2)}
     assert row(bank, 1)["w"].tolist() == [2, 3]
+
+
+def test_finite_rows_finds_one_bad_entry_wherever_it_hides():
+    theta = torch.zeros(4, 3, 5)
+    theta[1, 2, 4], theta[2, 0, 0], theta[2, 1, 1] = torch.nan, torch.inf, -torch.inf
+    assert finite_rows(theta).tolist() == [True, False, False, True]
+    assert finite_rows(theta.transpose(1, 2)).tolist() == [True, False, False, True]
+    assert finite_rows(torch.tensor(torch.inf).expand(3, 2)).tolist() == [False] * 3
+    assert finite_rows(torch.full((2, 9), 3e38)).tolist() == [True, True]
+    assert finite_rows(torch.arange(3)).tolist() == [True] * 3

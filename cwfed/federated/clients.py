@@ -1,0 +1,52 @@
+"""Where server and clients meet: what one asks of the other before and during the rounds."""
+
+from copy import copy
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from cwfed.aggregators.base import Aggregator
+from cwfed.data.federated import Part
+from cwfed.engines.base import Engine
+from cwfed.functional.stacking import Bank
+from cwfed.objectives.base import Objective
+
+
+class EngineClients:
+    """What the server may ask of clients, computed by the engine.
+
+    Args:
+        engine: Scores cohorts.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
+        """See `cwfed.aggregators.base.Clients.loss`."""
+        scores = self.engine.evaluate(clients.tolist(), models, cast(Part, part))
+        loss = scores[:, 2] / scores[:, 1]
+        return torch.where(loss.isfinite(), loss, torch.inf)
+
+    def class_means(self, clients: Tensor, models: Bank) -> tuple[Tensor, Tensor]:
+        """See `cwfed.aggregators.base.Clients.class_means`."""
+        return self.engine.class_means(clients.tolist(), models)
+
+
+def with_server_values(objective: Objective, aggregator: Aggregator) -> Objective:
+    """Return the objective with what its terms take from the aggregator filled in.
+
+    Raises:
+        ValueError: The aggregator does not have it.
+    """
+    terms = [copy(term) for term in objective.terms]
+    for term in terms:
+        for name in term.from_server:
+            if not hasattr(aggregator, name):
+                raise ValueError(
+                    f"objectives: {type(term).__name__} takes {name} from its method's aggregator, "
+                    f"got {type(aggregator).__name__}, which has none"
+                )
+            setattr(term, name, getattr(aggregator, name))
+    return Objective(terms)

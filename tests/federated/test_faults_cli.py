@@ -1,0 +1,82 @@
+"""Faults from the command line to the run folder, and in the hash of a configuration."""
+
+import json
+
+import pytest
+import yaml
+
+from cwfed.cli import main
+from cwfed.federated.folder import config_hash
+from cwfed.report.run import Run
+
+FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
+LOST = ["--faults.dropout", "0.4", "--faults.deadline", "2"]
+
+
+def lines(folder):
+    read = [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in read]
+
+
+def test_a_run_with_lost_clients_says_so_and_repeats_from_its_configuration(tmp_path, capsys):
+    assert (
+        main(
+            [
+                *FIT,
+                *LOST,
+                "--rounds",
+                "2",
+                "--evaluate_every",
+                "2",
+                "--run_dir",
+                str(tmp_path / "a"),
+            ]
+        )
+        == 0
+    )
+    shown = capsys.readouterr()
+    assert " of 10 left out" in shown.err
+    assert "left out over all rounds: " in shown.out
+    config = str(tmp_path / "a" / "config.yaml")
+    assert main(["fit", "--config", config, "--run_dir", str(tmp_path / "b")]) == 0
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+    loaded = Run.load(tmp_path / "a")
+    excluded = [line.get("excluded", {}) for line in lines(tmp_path / "a")]
+    assert sum(map(len, excluded)) > 0
+    assert loaded.rounds["excluded"].tolist() == [len(each) for each in excluded]
+    counts = loaded.result["excluded"]
+    assert sum(counts.values()) == sum(map(len, excluded))
+    assert set(counts) <= {"dropout", "straggler"}
+
+
+def test_stop_ends_with_one_line_and_keeps_the_finished_rounds(tmp_path, caplog, capsys):
+    wild = ["--client.optimizer.init_args.lr", "1e30", "--faults.policy", "stop"]
+    assert main([*FIT, *wild, "--rounds", "2", "--run_dir", str(tmp_path / "run")]) == 1
+    assert [r.message for r in caplog.records if r.levelname == "ERROR"] == [
+        "round 1: stopped by clients 0, 1, 2, 3, 4 and 5 more (non-finite model), as faults.policy "
+        "asks; a smaller learning rate may help"
+    ]
+    assert "finished rounds are kept" in caplog.text
+    assert "Traceback" not in capsys.readouterr().err
+    assert [line["round"] for line in lines(tmp_path / "run")] == [0]
+
+
+def test_hashes_of_older_configurations_still_come_out(tmp_path, request):
+    ledger = request.config.rootpath / "benchmarks" / "ledger.jsonl"
+    for text in ledger.read_text().splitlines():
+        line = json.loads(text)
+        assert config_hash(line["config"]) == line["config_hash"]
+    assert main([*FIT, "--rounds", "0", "--run_dir", str(tmp_path / "run")]) == 0
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["faults"]["policy"] == "exclude"
+    older = {name: value for name, value in config.items() if name != "faults"}
+    assert config_hash(older) == config_hash(config)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"policy": "stop"}, {"dropout": 0.1}, {"deadline": 2.0}, {"speed_sigma": 1.0}],
+)
+def test_faults_that_are_chosen_enter_the_hash(change):
+    assert config_hash({"seed": 0, "faults": change}) != config_hash({"seed": 0})
+    assert config_hash({"seed": 0, "faults": {"dropout": 0.0}}) == config_hash({"seed": 0})
