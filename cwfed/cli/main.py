@@ -1,4 +1,4 @@
-"""``cwfed fit`` and ``cwfed partition``."""
+"""``cwfed fit``, ``cwfed partition`` and ``cwfed plot``."""
 
 import logging
 import os
@@ -19,6 +19,7 @@ Personalised federated learning: cwFedAvg and its rivals.
   cwfed fit --config mnist_practical --algorithm fedavg --rounds 5 --run_dir runs/fedavg
   cwfed fit --resume runs/fedavg                     continue after an interruption
   cwfed partition --config mnist_practical --plot split.png
+  cwfed plot heatmap runs/fedavg                     draw a run
 
 `cwfed fit --help` lists every option; `--print_config` shows the configuration it resolves to.
 """
@@ -32,13 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="cwfed", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"cwfed {__version__}")
-    top.add_argument("command", choices=("fit", "partition"), help="what to do")
+    top.add_argument("command", choices=("fit", "partition", "plot"), help="what to do")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         top.print_help(sys.stderr)
         return USAGE_ERROR
     try:
-        with _logging():
+        with showing_messages():
             return _run(top.parse_args(given[:1]).command, given[1:])
     except SystemExit as stop:
         # --help and --print_config end like this, and argparse's own complaints.
@@ -51,9 +52,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         sys.path.append(os.getcwd())
     # Imported here, since they take seconds to load and --help and --version need neither.
     from cwfed.cli.commands import fit, partition
+    from cwfed.cli.plot import plot
 
     try:
-        return {"fit": fit, "partition": partition}[command](arguments)
+        return {"fit": fit, "partition": partition, "plot": plot}[command](arguments)
     except UsageError as error:
         _complain(command, str(error))
         return USAGE_ERROR
@@ -78,7 +80,7 @@ class _Stderr(logging.Handler):
 
 
 @contextmanager
-def _logging() -> Iterator[None]:
+def showing_messages() -> Iterator[None]:
     """Show the package's messages for the length of a command."""
     logger, handler = logging.getLogger("cwfed"), _Stderr()
     level = logger.level

@@ -6,6 +6,7 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,
+    FiguresOptions,
     LocalTraining,
     ReleasedCode,
     SnapshotOptions,
@@ -20,6 +21,7 @@ __all__ = [
     "Experiment",
     "FederatedLoop",
     "FederatedState",
+    "FiguresOptions",
     "LocalTraining",
     "LoopCallback",
     "PreparedRun",

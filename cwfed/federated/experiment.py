@@ -25,6 +25,7 @@ from cwfed.federated.engines import settle_device
 from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,
+    FiguresOptions,
     LocalTraining,
     ReleasedCode,
     SnapshotOptions,
@@ -67,6 +68,7 @@ class Experiment:
         trainer: Where and how the numbers are computed.
         checkpoint: When the run can be resumed from.
         snapshots: What is kept for the figures.
+        figures: Figures drawn during training.
         released_code: Behaviour of the released code that changes numbers.
     """
 
@@ -85,6 +87,7 @@ class Experiment:
     trainer: TrainerOptions = field(default_factory=TrainerOptions)
     checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
+    figures: FiguresOptions = field(default_factory=FiguresOptions)
     released_code: ReleasedCode = field(default_factory=ReleasedCode)
 
     def __post_init__(self) -> None:
