@@ -29,6 +29,13 @@ class _Nobody:
         raise ValueError("clients: expected an object with class_means, since the method asks it")
 
 
+def _only_one(index: int) -> Mapping[str, Tensor]:
+    raise ValueError(
+        "aggregator: expected a method that starts from one initialisation, got one that asks for "
+        "others, which need a model"
+    )
+
+
 def aggregate(
     aggregator: Aggregator,
     uploads: Mapping[str, Tensor],
@@ -114,6 +121,7 @@ def make_server(
         num_samples_M=counts_MK.sum(1),
         label_counts_MK=counts_MK,
         model=_contract(uploads, head or fitting[-1], num_classes),
+        new_initialisation=_only_one,
         sizes={name: value[0].numel() * value.element_size() for name, value in uploads.items()},
     )
 

@@ -22,7 +22,7 @@ class Heatmap:
 
     Attributes:
         title: What it shows.
-        values_MK: A distribution over the classes for every client, ``[M, K]``.
+        values_MK: A distribution over the classes for every client, ``[M, K]``; NaN stays white.
     """
 
     title: str
@@ -35,13 +35,14 @@ class Heatmap:
 
 
 def norm_shares(norms_MK: np.ndarray) -> np.ndarray:
-    """Return ``p~_ij = ||w_ij|| / sum_k ||w_ik||`` from the norms, uniform where all are 0.
+    """Return ``p~_ij = ||w_ij|| / sum_k ||w_ik||`` from the norms.
 
     Args:
         norms_MK: Norms of the rows of the output layer's weight, ``[M, K]``.
 
     Returns:
-        float64 ``[M, K]``; rows sum to 1.
+        float64 ``[M, K]``; rows sum to 1, uniform where all norms are 0. What is not finite, as
+        after a divergence, gives NaN.
 
     Example:
         >>> norm_shares(np.array([[3.0, 1.0], [0.0, 0.0]]))
@@ -51,7 +52,8 @@ def norm_shares(norms_MK: np.ndarray) -> np.ndarray:
     norms = check_matrix("norms_MK", norms_MK)
     total = norms.sum(1, keepdims=True)
     uniform = np.full_like(norms, 1 / norms.shape[1])
-    return np.divide(norms, total, out=uniform, where=total > 0)
+    with np.errstate(invalid="ignore"):
+        return np.divide(norms, total, out=uniform, where=total != 0)
 
 
 def heatmap_figure(
@@ -87,7 +89,7 @@ def heatmap_figure(
         raise ValueError(f"classes: expected {shape[1]} names, got {len(classes)}")
     figure = new_figure(*_size(len(panels), *shape))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    top = max(float(np.nanmax(matrix)) for matrix in values)
+    top = max(float(matrix[np.isfinite(matrix)].max(initial=0.0)) for matrix in values)
     for axes, panel, matrix in zip(row, panels, values, strict=True):
         _draw(axes, panel.title, matrix, top)
     class_axis(row[0], shape[1], tuple(classes))
