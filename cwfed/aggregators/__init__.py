@@ -1,6 +1,7 @@
 """Server side of every method."""
 
 from cwfed.aggregators.base import Aggregator, ServerContext, ServerState
+from cwfed.aggregators.by_hand import aggregate, make_server
 from cwfed.aggregators.cfl import CFL
 from cwfed.aggregators.cwfedavg import CwFedAvg
 from cwfed.aggregators.fedamp import FedAMP
@@ -24,4 +25,6 @@ __all__ = [
     "Local",
     "ServerContext",
     "ServerState",
+    "aggregate",
+    "make_server",
 ]

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from cwfed.cli.parser import (
     plain,
 )
 from cwfed.engines.workers import WorkerError
+from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment
 from cwfed.federated.faults import RunStopped
@@ -45,14 +46,46 @@ from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
+from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
 
 log = logging.getLogger("cwfed")
 
 
+@dataclass
+class FitPlan:
+    """What a command asks for, checked as far as no data are needed.
+
+    Attributes:
+        parser: The parser that made the configuration.
+        config: The parsed configuration.
+        path: The run folder.
+        resume: Whether the folder holds the run already.
+    """
+
+    parser: ArgumentParser
+    config: Namespace
+    path: Path
+    resume: bool
+
+
 def fit(arguments: Sequence[str]) -> int:
     """Train: a new run, or the rest of one."""
+    plan = plan_fit(arguments)
+    if plan.resume and read_result(plan.path):
+        log.info("%s is finished already; nothing changed", plan.path)
+        _show_result(plan.path)
+        return 0
+    return _fit(plan)
+
+
+def plan_fit(arguments: Sequence[str]) -> FitPlan:
+    """Return what the arguments of ``cwfed fit`` ask for.
+
+    Raises:
+        UsageError: Something is wrong; the message names the field.
+    """
     parser = make_parser("fit", "Train a method on a divided data set.")
     add_fit_options(parser)
     folders, others = take_option(arguments, "--resume")
@@ -62,11 +95,7 @@ def fit(arguments: Sequence[str]) -> int:
     with setting_up():
         config = parse(parser, order_arguments(arguments))
         path = resumed or _new_folder(config)
-    if resumed and read_result(resumed):
-        log.info("%s is finished already; nothing changed", resumed)
-        _show_result(resumed)
-        return 0
-    return _fit(parser, config, path, resume=bool(resumed))
+    return FitPlan(parser, config, path, bool(resumed))
 
 
 def partition(arguments: Sequence[str]) -> int:
@@ -111,15 +140,32 @@ def _new_folder(config: Namespace) -> Path:
     return path
 
 
-def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool) -> int:
-    progress = ProgressPrinter(config.algorithm.name, Terminal(stderr=True))
+def start(
+    plan: FitPlan, callbacks: Sequence[LoopCallback]
+) -> tuple[FederatedLoop, list[FederatedState]]:
+    """Make the run and its folder, or find it there; nothing is written for a user's mistake.
+
+    Args:
+        plan: What to run.
+        callbacks: Hooks beside those that write the folder.
+
+    Returns:
+        The loop, and the state to start from alone in a list: to be handed over, not kept, since
+        it would hold gigabytes for the whole run.
+
+    Raises:
+        UsageError: Something does not fit; the message names the field.
+    """
     with setting_up():
-        loop, run, folder = _prepare(parser, config, path, progress)
-        state = folder.restore(run) if resume else folder.create(run)
-    _announce(run, path, state)
-    # Handed over, not kept: it would hold gigabytes for the whole run.
-    states = [state or loop.initial_state(run.initialisation())]
-    del state
+        loop, run, folder = _prepare(plan.parser, plan.config, plan.path, callbacks)
+        state = folder.restore(run) if plan.resume else folder.create(run)
+    _announce(run, plan.path, state)
+    return loop, [state or loop.initial_state(run.initialisation())]
+
+
+def _fit(plan: FitPlan) -> int:
+    path, progress = plan.path, ProgressPrinter(plan.config.algorithm.name, Terminal(stderr=True))
+    loop, states = start(plan, [progress])
     termination = Termination()
     try:
         with termination.watch():
@@ -140,7 +186,7 @@ def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool)
 
 
 def _prepare(
-    parser: ArgumentParser, config: Namespace, path: Path, progress: ProgressPrinter
+    parser: ArgumentParser, config: Namespace, path: Path, callbacks: Sequence[LoopCallback]
 ) -> tuple[FederatedLoop, PreparedRun, RunFolder]:
     """Make everything that can fail on a user's mistake, before anything is written."""
     absolute_paths(config)
@@ -156,9 +202,10 @@ def _prepare(
     # round's line: a round that is resumed from has its snapshot.
     writers = [
         SnapshotWriter(path, experiment.snapshots.every),
+        FigureWriter(path, experiment.figures.every, run.data.images.class_names),
         FolderWriter(folder, run, experiment.checkpoint),
     ]
-    return run.loop([*writers, progress, RoundLogger(loggers, values)]), run, folder
+    return run.loop([*writers, *callbacks, RoundLogger(loggers, values)]), run, folder
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""``cwfed fit``, ``cwfed partition`` and ``cwfed report``."""
+"""``cwfed fit``, ``cwfed partition``, ``cwfed plot`` and ``cwfed report``."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ from argparse import ArgumentParser as TopParser
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 from cwfed import __version__
 from cwfed.cli.files import UsageError
@@ -20,11 +21,20 @@ Personalised federated learning: cwFedAvg and its rivals.
   cwfed fit --resume runs/fedavg                     continue after an interruption
   cwfed partition --config mnist_practical --plot split.png
   cwfed report runs -o report.html                   a page of all runs below a folder
+  cwfed plot heatmap runs/fedavg                     draw a run
 
 `cwfed fit --help` lists every option; `--print_config` shows the configuration it resolves to.
 """
 
 LONGEST_MESSAGE = 1000
+
+COMMANDS = {
+    "fit": ("commands", "fit"),
+    "partition": ("commands", "partition"),
+    "plot": ("plot", "plot"),
+    "report": ("report", "report"),
+}
+"""Module and function of each command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,13 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="cwfed", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"cwfed {__version__}")
-    top.add_argument("command", choices=("fit", "partition", "report"), help="what to do")
+    top.add_argument("command", choices=tuple(COMMANDS), help="what to do")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         top.print_help(sys.stderr)
         return USAGE_ERROR
     try:
-        with _logging():
+        with showing_messages():
             return _run(top.parse_args(given[:1]).command, given[1:])
     except SystemExit as stop:
         # --help and --print_config end like this, and argparse's own complaints.
@@ -51,11 +61,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     # Imported here, since they take seconds to load and --help and --version need neither.
-    from cwfed.cli.commands import fit, partition
-    from cwfed.cli.report import report
-
+    module, name = COMMANDS[command]
+    run = getattr(import_module(f"cwfed.cli.{module}"), name)
     try:
-        return {"fit": fit, "partition": partition, "report": report}[command](arguments)
+        return int(run(arguments))
     except UsageError as error:
         _complain(command, str(error))
         return USAGE_ERROR
@@ -80,7 +89,7 @@ class _Stderr(logging.Handler):
 
 
 @contextmanager
-def _logging() -> Iterator[None]:
+def showing_messages() -> Iterator[None]:
     """Show the package's messages for the length of a command."""
     logger, handler = logging.getLogger("cwfed"), _Stderr()
     level = logger.level

@@ -26,6 +26,7 @@ from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,
     FaultOptions,
+    FiguresOptions,
     LocalTraining,
     ReleasedCode,
     SnapshotOptions,
@@ -69,6 +70,7 @@ class Experiment:
         checkpoint: When the run can be resumed from.
         snapshots: What is kept for the figures.
         faults: Clients that fail.
+        figures: Figures drawn during training.
         released_code: Behaviour of the released code that changes numbers.
     """
 
@@ -88,6 +90,7 @@ class Experiment:
     checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
+    figures: FiguresOptions = field(default_factory=FiguresOptions)
     released_code: ReleasedCode = field(default_factory=ReleasedCode)
 
     def __post_init__(self) -> None:

@@ -69,6 +69,18 @@ def lock_folder(path: Path) -> None:
     _HELD.add(descriptor)
 
 
+@contextmanager
+def unlocked_afterwards() -> Iterator[None]:
+    """Give back at the end of a block the locks that were taken in it."""
+    before = set(_HELD)
+    try:
+        yield
+    finally:
+        for descriptor in _HELD - before:
+            os.close(descriptor)
+            _HELD.discard(descriptor)
+
+
 def _forget() -> None:
     """Close a forked process's copies, which would keep the locks alive after their owner."""
     for descriptor in _HELD:

@@ -198,6 +198,22 @@ class FaultOptions:
 
 
 @dataclass
+class FiguresOptions:
+    """Figures drawn during training into the run folder.
+
+    Attributes:
+        every: Rounds between heat maps of the output layers (round 0 and the last have one too);
+            0 draws none.
+    """
+
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        check_at_least("figures.every", self.every, 0)
+
+
+@dataclass
 class ReleasedCode:
     """Behaviour of the paper's released code that changes numbers; all off by default.
 

@@ -16,7 +16,8 @@ import yaml
 
 from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, ROUNDS, read_result
 from cwfed.federated.loggers import flatten
-from cwfed.results import SNAPSHOTS, read_lines, snapshot_path
+from cwfed.figures.heatmap import norm_shares
+from cwfed.results import METRICS, SNAPSHOTS, read_lines, snapshot_path
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -46,13 +47,10 @@ class Snapshot:
     @property
     def p_estimated_MK(self) -> np.ndarray:
         """p~ of the last uploads: norms over their sum, uniform where all are 0, ``[M, K]``."""
-        norms_MK = self.norms_upload_MK.astype(np.float64)
-        total_M1 = norms_MK.sum(1, keepdims=True)
-        uniform = np.full_like(norms_MK, 1 / norms_MK.shape[1])
-        return np.divide(norms_MK, total_M1, out=uniform, where=total_M1 > 0)
+        return norm_shares(self.norms_upload_MK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What a run folder says; a run that is still going is read as far as it has come.
 
@@ -85,6 +83,37 @@ class Run:
         if not isinstance(config, dict) or "algorithm" not in config:
             raise ValueError(f"{folder / CONFIG}: expected a run's configuration")
         return cls(folder, config, read_result(folder), read_lines(folder / ROUNDS))
+
+    def __repr__(self) -> str:
+        """Return the run in a line: what it is, and how far it has come."""
+        last = self.lines[-1]["round"] if self.lines else "no"
+        told = f"{self.algorithm} on {self.dataset}, seed {self.seed}"
+        return f"Run({self.path.name!r}: {told}, {last} of {self.config['rounds']} rounds)"
+
+    @property
+    def summary(self) -> "DataFrame":
+        """Test accuracies that ``result.json`` quotes, a row a metric; empty before the end.
+
+        Columns: ``last``, ``best`` and its round ``best_round``; with a validation part
+        ``val_selected`` and ``val_selected_round``; ``worst10`` over the clients after the last
+        round.
+        """
+        from pandas import DataFrame
+
+        rows = {metric: self._quoted(metric) for metric in METRICS} if self.result else {}
+        table = DataFrame.from_dict(rows, orient="index")
+        table.index.name = "metric"
+        return table.dropna(axis="columns", how="all")
+
+    def _quoted(self, metric: str) -> dict[str, Any]:
+        assert self.result is not None
+        chosen, row = self.result[metric], {}
+        for kind in ("last", "best", "val_selected"):
+            quote = chosen[kind] or {"accuracy": None, "round": None}
+            row[kind] = quote["accuracy"]
+            if kind != "last":
+                row[f"{kind}_round"] = quote["round"]
+        return {**row, "worst10": (chosen["fairness"] or {}).get("worst10")}
 
     @property
     def algorithm(self) -> str:

@@ -1,0 +1,233 @@
+"""Runs from Python: ``cwfed fit`` as functions.
+
+A run made here is the run that the command line makes from the same options, to the bit: both have
+one parser, its defaults and its messages, and one run folder.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import MISSING, fields
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cwfed.cli.commands import FitPlan, plan_fit, start
+from cwfed.cli.files import GROUPS, UsageError, user_path
+from cwfed.cli.guard import Terminal, Termination
+from cwfed.cli.main import showing_messages
+from cwfed.federated.folder import read_result
+from cwfed.federated.lock import unlocked_afterwards
+from cwfed.federated.options import Algorithm
+from cwfed.federated.progress import ProgressPrinter
+from cwfed.report.run import Run
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_NOT_OPTIONS = {"config", "help", "plot", "print_config", "resume", "save"}
+"""What the command line knows but a run from Python does not."""
+
+
+def fit(
+    *configs: str | Path,
+    run_dir: str | Path | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Train, as ``cwfed fit`` does, and return the finished run.
+
+    Options are those of ``cwfed fit --help``. A group of options is a mapping, or one name with
+    dots: ``client={"batch_size": 20}`` and ``**{"client.batch_size": 20}`` are the same. Where a
+    class is chosen, the class itself, its name or ``{"class_path": …, "init_args": {…}}`` will do.
+    ``algorithm`` is the name of a method, a file, or a mapping: one with an ``aggregator`` is a
+    method of its own, any other changes parts of the method of the configurations.
+
+    Args:
+        configs: Names of shipped configurations, or files; merged in order.
+        run_dir: The run folder, new or empty: a folder with a run is refused, see `resume`. By
+            default a new one below ``runs/`` in the current folder.
+        progress: Whether to show the rounds on standard error.
+        options: Options of the run; they win over the configurations.
+
+    Returns:
+        The run, as its folder holds it.
+
+    Raises:
+        ValueError: A mistake; the message is the one of the command line. Nothing is written.
+        KeyboardInterrupt: Ctrl-C, or SIGTERM. Finished rounds are kept; `resume` continues.
+        cwfed.engines.workers.WorkerError: A process of the parallel engine died; likewise.
+    """
+    with _asking():
+        arguments = [part for config in configs for part in ("--config", os.fspath(config))]
+        arguments += _arguments(options)
+        if run_dir is not None:
+            arguments.append(f"--run_dir={os.fspath(run_dir)}")
+        plan = plan_fit(arguments)
+    return _train(plan, progress)
+
+
+def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bool = True) -> Run:
+    """Continue a run after an interruption, to the same numbers; a finished one is only read.
+
+    Args:
+        path: The run folder.
+        data_dir: Where the data set lies, if it has moved.
+        progress: Whether to show the rounds on standard error.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ValueError: The folder holds no run, or another process is writing it.
+        KeyboardInterrupt: As for `fit`.
+        cwfed.engines.workers.WorkerError: As for `fit`.
+    """
+    with _asking():
+        arguments = ["--resume", os.fspath(path)]
+        if data_dir is not None:
+            arguments.append(f"--data_dir={os.fspath(data_dir)}")
+        plan = plan_fit(arguments)
+    if read_result(plan.path):
+        return Run.load(plan.path)
+    return _train(plan, progress)
+
+
+def _train(plan: FitPlan, progress: bool) -> Run:
+    # What a command leaves behind ends with its process; here the process goes on.
+    with ExitStack() as stack:
+        stack.enter_context(_same_threads())
+        stack.enter_context(unlocked_afterwards())
+        callbacks = []
+        if progress:
+            stack.enter_context(showing_messages())
+            printer = ProgressPrinter(plan.config.algorithm.name, Terminal(stderr=True))
+            stack.callback(printer.close)
+            callbacks.append(printer)
+        with _asking():
+            loop, states = start(plan, callbacks)
+        with Termination().watch():
+            loop.run(states.pop())
+    return Run.load(plan.path)
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Turn the command line's refusals into ValueErrors; find classes in the current folder."""
+    folder = os.getcwd()
+    added = folder not in sys.path
+    if added:
+        sys.path.append(folder)
+    try:
+        yield
+    except UsageError as error:
+        # How the parser came to it helps nobody.
+        raise ValueError(" ".join(str(error).split())) from None
+    finally:
+        if added:
+            sys.path.remove(folder)
+
+
+@contextmanager
+def _same_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _arguments(options: Mapping[str, Any]) -> list[str]:
+    """Return options as arguments of the command line.
+
+    Example:
+        >>> _arguments({"rounds": 3, "client": {"batch_size": 20}})
+        ['--rounds=3', '--client.batch_size=20']
+    """
+    given = dict(options)
+    for group in (GROUPS - {"algorithm"}) & given.keys():
+        if not isinstance(given[group], Mapping):
+            raise UsageError(
+                f"{group}: expected a mapping of options, got {str(given[group])[:60]!r}"
+            )
+    if isinstance(given.get("algorithm"), Mapping):
+        given["algorithm"] = _whole_method(given["algorithm"])
+    return [f"--{name}={text}" for key in given for name, text in _flat(key, given[key])]
+
+
+def _whole_method(method: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fill in what a method of one's own leaves open, so that nothing of the default one stays."""
+    if "aggregator" not in method:
+        return method
+    if "name" not in method:
+        raise UsageError("algorithm.name: expected a name for the method, got none")
+    left_open = {
+        field.name: None if field.default_factory is MISSING else field.default_factory()
+        for field in fields(Algorithm)
+        if field.default is not MISSING or field.default_factory is not MISSING
+    }
+    return {**left_open, **method}
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the options that a value stands for, by dotted name."""
+    if not _NAME.fullmatch(name) or name in _NOT_OPTIONS or name.endswith(".help"):
+        raise UsageError(f"{name}: expected the name of an option that cwfed fit --help lists")
+    if not isinstance(value, Mapping):
+        yield name, _text(name, value)
+        return
+    # The class first: the arguments after it are its own.
+    if "class_path" in value:
+        yield name, _text(name, value["class_path"])
+    for key, item in value.items():
+        if key != "class_path":
+            yield from _flat(f"{name}.{key}", item)
+
+
+def _text(name: str, value: Any) -> str:
+    """Return a value as it is typed on the command line."""
+    plain = _plain(name, value)
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, float) and not isfinite(plain):
+        return ".nan" if plain != plain else f"{'-' if plain < 0 else ''}.inf"
+    return json.dumps(plain)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, type):
+        return _import_path(name, value)
+    if isinstance(value, os.PathLike):
+        return str(user_path(os.fspath(value), name))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(f"{name}.{key}", item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(name, item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise UsageError(
+        f"{name}: expected a number, a text, a path, a class, or a list or mapping of these, got "
+        f"{type(value).__name__}; a class with arguments is "
+        f"{{'class_path': …, 'init_args': {{…}}}}"
+    )
+
+
+def _import_path(name: str, chosen: type) -> str:
+    if chosen.__module__ == "__main__" or "<locals>" in chosen.__qualname__:
+        raise UsageError(
+            f"{name}: expected a class that can be imported, since a resumed run has to find it, "
+            f"got {chosen.__qualname__} of {chosen.__module__}: write it to a file"
+        )
+    # By the shortest name, as the parser writes what is chosen by name: the run stays the same.
+    parts = chosen.__module__.split(".")
+    for count in range(1, len(parts)):
+        module = ".".join(parts[:count])
+        if getattr(import_module(module), chosen.__qualname__, None) is chosen:
+            return f"{module}.{chosen.__qualname__}"
+    return f"{chosen.__module__}.{chosen.__qualname__}"

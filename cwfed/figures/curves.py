@@ -1,0 +1,94 @@
+"""Curves over the rounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cwfed.figures.style import COLOURS, SMALL, new_figure, plain_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Line = Mapping[int, float]
+"""Value by round."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What is drawn of one run.
+
+    Attributes:
+        label: Name of the run.
+        accuracy: By metric (``received``, ``post_local``), the accuracy by round, in [0, 1].
+        mean_r: Mean R by round.
+    """
+
+    label: str
+    accuracy: Mapping[str, Line]
+    mean_r: Line = field(default_factory=dict)
+
+
+# After local training is what comes second: dashed.
+_DASHES: Mapping[str, Any] = {"received": "-", "post_local": "--"}
+_NAMES = {"received": "received", "post_local": "after local training"}
+
+
+def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
+    """Draw test accuracy, and mean R beside it, over the rounds.
+
+    Args:
+        runs: At least one; each has a colour.
+        title: Above the panels.
+
+    Raises:
+        ValueError: There is no run, or none has a scored round.
+    """
+    if not any(line for run in runs for line in run.accuracy.values()):
+        raise ValueError("runs: expected at least one scored round, got none")
+    figure = new_figure(9.0, 3.6)
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
+    for index, run in enumerate(runs):
+        _draw(left, right, run, COLOURS[index % len(COLOURS)], index // len(COLOURS))
+    left.set(xlabel="round", ylabel="test accuracy, %")
+    right.set(xlabel="round", ylabel="mean R")
+    right.set_ylim(bottom=0)
+    for axes in (left, right):
+        plain_axes(axes)
+        _whole_rounds(axes)
+    _legend(left, runs)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _draw(left: "Axes", right: "Axes", run: Curves, colour: str, lap: int) -> None:
+    # A palette that has been used up starts again with markers.
+    marker = ("", "o", "s", "^")[lap % 4]
+    style: dict[str, Any] = {"color": colour, "linewidth": 1.6, "marker": marker, "markersize": 3}
+    for metric, line in run.accuracy.items():
+        values = [100 * value for value in line.values()]
+        left.plot(list(line), values, linestyle=_DASHES.get(metric, ":"), **style)
+        if len(line) == 1:  # a line of one point is invisible
+            left.plot(list(line), values, "o", color=colour, markersize=4)
+    right.plot(list(run.mean_r), list(run.mean_r.values()), **style)
+
+
+def _whole_rounds(axes: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+
+
+def _legend(axes: "Axes", runs: Sequence[Curves]) -> None:
+    from matplotlib.lines import Line2D
+
+    metrics = list(dict.fromkeys(name for run in runs for name in run.accuracy))
+    handles = [
+        Line2D([], [], color=COLOURS[i % len(COLOURS)], marker=("", "o", "s", "^")[i // 7 % 4])
+        for i in range(len(runs))
+    ]
+    dashes = [Line2D([], [], color="0.3", linestyle=_DASHES.get(name, ":")) for name in metrics]
+    labels = [run.label for run in runs] + [_NAMES.get(name, name) for name in metrics]
+    axes.legend(handles + dashes, labels, frameon=False, fontsize=SMALL, loc="best")

@@ -1,0 +1,120 @@
+"""Heat maps: what the output layers encode beside what the clients hold.
+
+Legend: M clients, K classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cwfed.figures.style import SMALL, check_matrix, class_axis, client_ticks, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """One panel.
+
+    Attributes:
+        title: What it shows.
+        values_MK: A distribution over the classes for every client, ``[M, K]``; NaN stays white.
+    """
+
+    title: str
+    values_MK: np.ndarray
+
+    @classmethod
+    def of_norms(cls, title: str, norms_MK: np.ndarray) -> "Heatmap":
+        """Return the panel of an output layer: the norms of its rows over their sum, p~."""
+        return cls(title, norm_shares(norms_MK))
+
+
+def norm_shares(norms_MK: np.ndarray) -> np.ndarray:
+    """Return ``p~_ij = ||w_ij|| / sum_k ||w_ik||`` from the norms.
+
+    Args:
+        norms_MK: Norms of the rows of the output layer's weight, ``[M, K]``.
+
+    Returns:
+        float64 ``[M, K]``; rows sum to 1, uniform where all norms are 0. What is not finite, as
+        after a divergence, gives NaN.
+
+    Example:
+        >>> norm_shares(np.array([[3.0, 1.0], [0.0, 0.0]]))
+        array([[0.75, 0.25],
+               [0.5 , 0.5 ]])
+    """
+    norms = check_matrix("norms_MK", norms_MK)
+    total = norms.sum(1, keepdims=True)
+    uniform = np.full_like(norms, 1 / norms.shape[1])
+    with np.errstate(invalid="ignore"):
+        return np.divide(norms, total, out=uniform, where=total != 0)
+
+
+def heatmap_figure(
+    panels: Sequence[Heatmap], *, classes: Sequence[str] = (), title: str = ""
+) -> "Figure":
+    """Draw distributions over classes by client, side by side on one colour scale.
+
+    The first panel is usually the labels' p, the others p~ of output layers: with the weight
+    distribution regulariser they look alike, without it p~ is nearly uniform.
+
+    Args:
+        panels: At least one; all ``[M, K]``.
+        classes: K names, shown where there is room; empty for numbers.
+        title: Above the panels.
+
+    Returns:
+        The figure: clients from left to right, classes from top to bottom.
+
+    Raises:
+        ValueError: There is no panel, they differ in shape, or the names are not K.
+
+    Example:
+        >>> eye = np.eye(3)
+        >>> panels = [Heatmap("labels", eye), Heatmap.of_norms("output layer", eye + 1)]
+        >>> len(heatmap_figure(panels).axes)  # with the colour bar
+        3
+    """
+    if not panels:
+        raise ValueError("panels: expected at least one, got none")
+    shape = check_matrix(panels[0].title, panels[0].values_MK).shape
+    values = [check_matrix(panel.title, panel.values_MK, shape) for panel in panels]
+    if classes and len(classes) != shape[1]:
+        raise ValueError(f"classes: expected {shape[1]} names, got {len(classes)}")
+    figure = new_figure(*_size(len(panels), *shape))
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    top = max(float(matrix[np.isfinite(matrix)].max(initial=0.0)) for matrix in values)
+    for axes, panel, matrix in zip(row, panels, values, strict=True):
+        _draw(axes, panel.title, matrix, top)
+    class_axis(row[0], shape[1], tuple(classes))
+    row[0].set_ylabel("class")
+    bar = figure.colorbar(row[0].images[0], ax=list(row), pad=0.015, fraction=0.05)
+    bar.set_label("share of a client", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _draw(axes: "Axes", title: str, matrix_MK: np.ndarray, top: float) -> None:
+    from matplotlib.colors import PowerNorm
+
+    # The square root keeps small shares apart where one client holds little but one class.
+    scale = PowerNorm(0.5, vmin=0, vmax=top or 1.0)
+    axes.imshow(matrix_MK.T, cmap="viridis", norm=scale, aspect="auto", interpolation="nearest")
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel("client")
+    axes.xaxis.set_major_locator(client_ticks(len(matrix_MK)))
+    axes.tick_params(labelsize=SMALL)
+
+
+def _size(panels: int, clients: int, classes: int) -> tuple[float, float]:
+    width = min(max(0.17 * clients, 2.6), 5.0)
+    height = min(max(0.24 * classes, 2.0), 5.0)
+    return panels * width + 1.6, height + 1.1

@@ -1,0 +1,90 @@
+"""What the figures share: colours, ticks, sizes, and how they become bytes."""
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
+
+SMALL = 8
+"""Points of the tick labels and legends."""
+
+# Okabe and Ito's palette less its yellow, told apart with any colour vision on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+SUFFIXES = (".png", ".pdf")
+_NAMES_UP_TO = 24
+_LONGEST_NAME = 16
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Return an empty figure, inches; pyplot knows nothing of it."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def figure_bytes(figure: "Figure", suffix: str = ".png", dpi: int = 150) -> bytes:
+    """Return a figure as the content of a file, the same bytes for the same figure.
+
+    Args:
+        figure: The figure.
+        suffix: ``.png`` or ``.pdf``.
+        dpi: Pixels an inch of a PNG.
+
+    Raises:
+        ValueError: The suffix is another one.
+    """
+    if suffix.lower() not in SUFFIXES:
+        raise ValueError(f"suffix: expected {' or '.join(SUFFIXES)}, got {suffix!r}")
+    kind = suffix.lower().removeprefix(".")
+    content = io.BytesIO()
+    # Without the date, a figure that has not changed is a file that has not changed.
+    metadata: dict[str, Any] | None = {"CreationDate": None} if kind == "pdf" else None
+    figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
+    return content.getvalue()
+
+
+def client_ticks(count: int) -> "Locator":
+    """Return ticks for clients or classes: each one of a few, round numbers of many."""
+    from matplotlib.ticker import MaxNLocator, MultipleLocator
+
+    few = MultipleLocator(1 if count <= 12 else 2)
+    return few if count <= 20 else MaxNLocator(10, integer=True, steps=[1, 2, 5, 10])
+
+
+def class_axis(axes: "Axes", count: int, names: tuple[str, ...]) -> None:
+    """Label the y axis by class: by name where there is room for names."""
+    if names and len(names) <= _NAMES_UP_TO:
+        axes.set_yticks(range(count), [shorten(name) for name in names])
+    else:
+        axes.yaxis.set_major_locator(client_ticks(count))
+
+
+def shorten(text: str, most: int = _LONGEST_NAME) -> str:
+    """Return a text of at most so many characters; an ellipsis stands for the rest."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def plain_axes(axes: "Axes") -> None:
+    """Take away the frame above and on the right; small ticks, a faint grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def check_matrix(name: str, values: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return a matrix as float64.
+
+    Raises:
+        ValueError: It is no matrix, empty, or not of the shape.
+    """
+    matrix = np.asarray(values, dtype=np.float64)
+    wanted = "x".join(map(str, shape)) if shape else "rows x columns"
+    if matrix.ndim != 2 or not matrix.size or (shape and matrix.shape != shape):
+        raise ValueError(f"{name}: expected a matrix of {wanted}, got shape {matrix.shape}")
+    return matrix
