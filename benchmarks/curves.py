@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.summary import Entry, Section
 from benchmarks.tables import Column
+from cwfed.figures.style import COLOURS
 
-# Okabe and Ito's palette, told apart with any colour vision; line styles tell apart beyond it.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Line styles tell apart what is beyond the palette.
 _STYLES = ("-", "--", ":", "-.")
 _LABELS = {"received": "received", "post_local": "post-local"}
 
@@ -42,9 +42,9 @@ def plot_column(section: Section, column: Column, path: Path) -> bool:
     axes = figure.subplots()
     for number, entry in enumerate(shown):
         rounds, accuracies = mean_curve(entry)
-        style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
+        style = _STYLES[number // len(COLOURS) % len(_STYLES)]
         label = f"{entry.row.title} ({_LABELS[entry.metric]})"
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         axes.plot(rounds, accuracies, style, color=colour, label=label, linewidth=1.3)
     axes.set(xlabel="round", ylabel="test accuracy (%)")
     axes.set_title(f"{section.table.title}: {column.title}, {section.label}", fontsize=10)

@@ -15,10 +15,12 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import fmean
 
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cwfed.cli.files import UsageError, order_arguments
@@ -88,11 +90,12 @@ def held_or_not(p_MK: Tensor, guess_MK: Tensor) -> Tensor:
     The area under the ROC curve: the probability that a held class is guessed higher than one that
     is not held, ties counting half; NaN for a client that holds all classes.
     """
-    areas = []
-    for p_K, guess_K in zip(p_MK, guess_MK, strict=True):
-        gap = guess_K[p_K > 0][:, None] - guess_K[p_K == 0]
-        areas.append((gap.sign().double() + 1).mean() / 2)
-    return torch.stack(areas)
+    held_MK = p_MK > 0
+    areas = [
+        nan if held_K.all() else roc_auc_score(held_K.numpy(), guess_K.numpy())
+        for held_K, guess_K in zip(held_MK, guess_MK, strict=True)
+    ]
+    return torch.tensor(areas, dtype=torch.float64)
 
 
 class Observer(LoopCallback):
@@ -152,10 +155,7 @@ def observe(
     add_fit_options(parser)
     experiment, _ = build(parser, parse(parser, order_arguments(arguments)))
     run = experiment.prepare(data_dir)
-    samples_M = run.data.label_counts_MK("train").sum(1)
-    batch, epochs = experiment.client.batch_size, experiment.client.local_epochs
-    steps_M = (samples_M // batch).clamp_min(1) * epochs
-    observer = Observer(experiment, run.contract.head, steps_M, rounds)
+    observer = Observer(experiment, run.contract.head, run.faults().steps_M, rounds)
     loop = run.loop([observer])
     loop.run(loop.initial_state(run.initialisation()))
     return observer.scores

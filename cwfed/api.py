@@ -61,6 +61,7 @@ def fit(
         ValueError: A mistake; the message is the one of the command line. Nothing is written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM. Finished rounds are kept; `resume` continues.
         cwfed.engines.workers.WorkerError: A process of the parallel engine died; likewise.
+        cwfed.federated.faults.RunStopped: The run cannot go on, or was asked not to; likewise.
     """
     with _asking():
         arguments = [part for config in configs for part in ("--config", os.fspath(config))]
@@ -86,6 +87,7 @@ def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bo
         ValueError: The folder holds no run, or another process is writing it.
         KeyboardInterrupt: As for `fit`.
         cwfed.engines.workers.WorkerError: As for `fit`.
+        cwfed.federated.faults.RunStopped: As for `fit`.
     """
     with _asking():
         arguments = ["--resume", os.fspath(path)]

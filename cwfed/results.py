@@ -17,6 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, cast
 
 import numpy as np
+import yaml
 from torch import Tensor
 
 from cwfed.functional.fairness import fairness, pooled_accuracy
@@ -48,7 +49,7 @@ class RoundRecord:
         bytes_down: Bytes that each participant received to start the round.
         figures: The method's own figures, by name.
         mixing: Who learned from whom, ``[M, M]`` by tensor name; see `Broadcast.mixing`.
-        excluded: Participants that were left out, with the reason: they trained in vain.
+        excluded: Participants that were left out, with the reason.
     """
 
     round: int
@@ -196,6 +197,19 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     content = io.BytesIO()
     np.savez_compressed(content, **cast(Any, arrays))
     write_atomic(path, content.getvalue())
+
+
+def read_yaml(path: Path, expected: str = "a readable YAML file") -> Any:
+    """Return the content of a YAML file, of plain values only.
+
+    Raises:
+        ValueError: It cannot be read or is no YAML; the message says what was expected.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: expected {expected}: {reason}") from error
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:

@@ -17,6 +17,17 @@ from cwfed.federated import (
 )
 from cwfed.objectives import WDR
 
+SMALL_FIT = {
+    "data": {
+        "class_path": "SyntheticImages",
+        "init_args": {"image_size": 16, "samples_per_class": 20},
+    },
+    "partition": {"num_clients": 4},
+    "model": {"hidden_features": 8},
+    "progress": False,
+}
+"""Options of `cwfed.fit` for a run of seconds."""
+
 
 class TinyNet(nn.Module):
     """Convolution, BatchNorm, dropout and two linear layers: one of everything, small."""

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from helpers import SMALL_FIT
 
 import cwfed
 from cwfed.aggregators import IFCA, CwFedAvg, FedAvg
@@ -13,16 +14,7 @@ from cwfed.cli import main
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.objectives import WDR
 
-SMALL = {
-    "data": {
-        "class_path": "SyntheticImages",
-        "init_args": {"image_size": 16, "samples_per_class": 20},
-    },
-    "partition": {"num_clients": 4},
-    "model": {"hidden_features": 8},
-    "rounds": 2,
-    "progress": False,
-}
+SMALL = {**SMALL_FIT, "rounds": 2}
 
 
 def lines(folder):

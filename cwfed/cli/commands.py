@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
-from cwfed.cli.files import UsageError, order_arguments, take_option, user_path
+from cwfed.cli.files import UsageError, order_arguments, output_file, take_option, user_path
 from cwfed.cli.guard import (
     FAILED,
     INTERRUPTED,
@@ -46,6 +46,7 @@ from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
+from cwfed.figures.style import SUFFIXES
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
@@ -106,8 +107,8 @@ def partition(arguments: Sequence[str]) -> int:
     terminal = Terminal()
     with setting_up():
         config = parse(parser, order_arguments(arguments))
-        plot = _output_file("--plot", config.plot, (".png", ".pdf"))
-        save = _output_file("--save", config.save, (".json",))
+        plot = config.plot and output_file("--plot", config.plot, SUFFIXES)
+        save = config.save and output_file("--save", config.save, (".json",))
         experiment, _ = build(parser, config)
         images, manifest = experiment.divide(_data_dir(config))
         labels, names = images.labels_N, images.class_names
@@ -120,18 +121,6 @@ def partition(arguments: Sequence[str]) -> int:
             manifest.save(save)
             terminal.say(f"written to {save}")
     return 0
-
-
-def _output_file(option: str, text: str | None, suffixes: tuple[str, ...]) -> Path | None:
-    """Return the path of a file to write, checked before the work is done."""
-    if text is None:
-        return None
-    path = user_path(text, option)
-    if path.suffix.lower() not in suffixes:
-        raise UsageError(f"{option}: expected a name ending in {' or '.join(suffixes)}, got {text}")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option}: expected an existing folder, got {path.parent}")
-    return path
 
 
 def _new_folder(config: Namespace) -> Path:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 DEFAULT_ALGORITHM = "cwfedavg"
 REPLACING = "replace-algorithm:"
 """Prefix of a file whose method replaces the one chosen so far instead of merging into it."""
@@ -21,6 +19,7 @@ GROUPS = {
     "trainer",
     "checkpoint",
     "snapshots",
+    "faults",
     "figures",
     "released_code",
 }
@@ -71,6 +70,22 @@ def find_config(text: str, option: str = "--config") -> Path:
     raise UsageError(f"{option}: expected an existing file or one of {known}; got {text!r}")
 
 
+def output_file(option: str, text: str, suffixes: Sequence[str]) -> Path:
+    """Return the path of a file to write, checked before the work is done.
+
+    Raises:
+        UsageError: Its suffix is another one, it is a folder, or its folder does not exist.
+    """
+    path = user_path(text, option)
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{option}: expected a name ending in {' or '.join(suffixes)}, got {text}")
+    if path.is_dir():
+        raise UsageError(f"{option}: expected a file, got the folder {path}")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option}: expected an existing folder, got {path.parent}")
+    return path
+
+
 def find_algorithm(text: str) -> Path:
     """Find a method's configuration by its name, or by path.
 
@@ -115,11 +130,13 @@ def load_mapping(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: It cannot be read, is no YAML, or holds something else.
     """
+    # Imported here: --help and --version need none of what results need.
+    from cwfed.results import read_yaml
+
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path}: expected a readable YAML file: {reason}") from error
+        value = read_yaml(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     if not isinstance(value, dict):
         raise UsageError(f"{path}: expected a mapping of options, got {type(value).__name__}")
     for group in GROUPS & value.keys():

@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -37,6 +39,14 @@ def setting_up() -> Iterator[None]:
         kind = "" if meant else f"{type(error).__name__}: "
         hint = "" if meant else f" (set {DEBUG}=1 for the traceback)"
         raise UsageError(f"{kind}{text}{hint}") from error
+
+
+class PlainParser(ArgumentParser):
+    """A parser for commands without a configuration; complains as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError instead of printing the usage."""
+        raise UsageError(message)
 
 
 class Termination:

@@ -1,12 +1,12 @@
 """``cwfed plot``: figures of finished and running runs."""
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from cwfed.cli.files import UsageError, user_path
-from cwfed.cli.guard import Terminal, setting_up
+from cwfed.cli.files import UsageError, output_file, user_path
+from cwfed.cli.guard import PlainParser, Terminal, setting_up
 from cwfed.figures.style import SUFFIXES, figure_bytes
 from cwfed.report import figures
 from cwfed.report.figure_writer import FIGURES
@@ -37,12 +37,6 @@ Draw runs.
 """
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Leave the line to the command's own way of complaining."""
-        raise UsageError(message)
-
-
 def plot(arguments: Sequence[str]) -> int:
     """Draw runs into a file."""
     options = _parser().parse_args(list(arguments))
@@ -56,8 +50,8 @@ def plot(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> ArgumentParser:
-    parser = _Parser(
+def _parser() -> PlainParser:
+    parser = PlainParser(
         prog="cwfed plot", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
     parser.add_argument("kind", choices=list(KINDS), help="what to draw")
@@ -104,11 +98,4 @@ def _choices(options: Namespace) -> dict[str, Any]:
 def _output(options: Namespace, first: Run) -> Path:
     if options.output is None:
         return first.path / FIGURES / f"{options.kind}.png"
-    path = user_path(options.output, "--output")
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"--output: expected a name ending in {' or '.join(SUFFIXES)}, got {options.output}"
-        )
-    if not path.parent.is_dir():
-        raise UsageError(f"--output: expected an existing folder, got {path.parent}")
-    return path
+    return output_file("--output", options.output, SUFFIXES)

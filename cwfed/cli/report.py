@@ -1,13 +1,12 @@
 """``cwfed report``: a page of one or many runs."""
 
 import json
-from argparse import ArgumentParser as PlainParser
 from collections.abc import Sequence
-from pathlib import Path
 
-from cwfed.cli.files import UsageError, order_arguments, user_path
-from cwfed.cli.guard import Terminal, setting_up
+from cwfed.cli.files import UsageError, order_arguments, output_file, user_path
+from cwfed.cli.guard import PlainParser, Terminal, setting_up
 from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
+from cwfed.federated.experiment import blaming
 from cwfed.report.page.discover import find_runs
 from cwfed.report.page.html import write_page
 from cwfed.report.page.paper import Cell, cell_key, read_table
@@ -19,22 +18,15 @@ HTML file that opens without a network. Folders are searched for runs.
 """
 
 
-class _Parser(PlainParser):
-    """Complains as the other commands do."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Raise instead of printing the usage."""
-        raise UsageError(message)
-
-
 def report(arguments: Sequence[str]) -> int:
     """Write the page; return the exit code."""
     given = _parser().parse_args(list(arguments))
     terminal, notices = Terminal(), Terminal(stderr=True)
     with setting_up():
-        output = _output(given.output)
+        output = output_file("--output", given.output, (".html", ".htm"))
         paths = [user_path(text, "RUN") for text in given.runs]
-        tables = [read_table(user_path(text, "--paper")) for text in given.paper]
+        with blaming("--paper"):
+            tables = [read_table(user_path(text, "--paper")) for text in given.paper]
         found = find_runs(paths)
         for sentence in found.skipped:
             notices.say(sentence)
@@ -73,7 +65,7 @@ class CellReader:
 
 
 def _parser() -> PlainParser:
-    parser = _Parser(prog="cwfed report", description=_DESCRIPTION)
+    parser = PlainParser(prog="cwfed report", description=_DESCRIPTION)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run folder, or a folder of runs")
     parser.add_argument(
         "-o", "--output", default="report.html", help="the page; default: report.html"
@@ -86,14 +78,3 @@ def _parser() -> PlainParser:
         help="a table of published figures to stand beside the runs; can be repeated",
     )
     return parser
-
-
-def _output(text: str) -> Path:
-    path = user_path(text, "--output")
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--output: expected a name ending in .html, got {text}")
-    if path.is_dir():
-        raise UsageError(f"--output: expected a file, got the folder {path}")
-    if not path.parent.is_dir():
-        raise UsageError(f"--output: expected an existing folder, got {path.parent}")
-    return path

@@ -1,4 +1,4 @@
-"""Clients that fail: lost or too late by simulation, or with training that leaves finite numbers.
+"""Clients that fail: lost or too late by simulation, or left by training with numbers not finite.
 
 Legend: M clients, m clients of a cohort.
 """

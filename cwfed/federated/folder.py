@@ -48,24 +48,29 @@ _NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
 
-def config_hash(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a resolved configuration, less what depends on the machine.
+def portable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resolved configuration, less what depends on the machine.
 
     Engines, threads and batches of evaluation change the last bits of a number at most. Faults at
     their defaults are left out, as in configurations that are older than this group.
     """
-    portable = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
+    kept = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
     usual = asdict(FaultOptions())
-    if usual | (portable.get("faults") or {}) == usual:
-        portable.pop("faults", None)
+    if usual | (kept.get("faults") or {}) == usual:
+        kept.pop("faults", None)
     trainer = config.get("trainer") or {}
-    portable["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
+    kept["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
     for name in ("data", "partition"):
         choice = dict(config.get(name) or {})
         arguments = dict(choice.get("init_args") or {})
         arguments.pop("path", None)
-        portable[name] = {**choice, "init_args": arguments}
-    text = json.dumps(portable, sort_keys=True)
+        kept[name] = {**choice, "init_args": arguments}
+    return kept
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what is `portable` of a resolved configuration."""
+    text = json.dumps(portable(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -60,15 +60,16 @@ def snapshot(
         ``norms_upload`` and ``norms_received``, float32 ``[M, K]``: Euclidean norms of the rows of
         the output layer's weight, in the clients' last uploads and in what they received; and
         ``mixing_output`` and ``mixing_base``, float32 ``[M, M]``, where the method has such a
-        matrix for the output layer and for the model's first tensor.
+        matrix for the output layer and for the model's first tensor outside of it.
     """
     arrays = {
         "norms_upload": row_norms(state.uploads[model.head_weight]),
         "norms_received": row_norms(state.received[model.head_weight]),
     }
-    first = next(name for name in model.parameters if name != model.head_weight)
+    head = (model.head_weight, model.head_bias)
+    first = next((name for name in model.parameters if name not in head), None)
     for group, name in (("output", model.head_weight), ("base", first)):
-        if name in record.mixing:
+        if name is not None and name in record.mixing:
             arrays[f"mixing_{group}"] = as_array(record.mixing[name])
     return arrays
 

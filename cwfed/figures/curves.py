@@ -31,6 +31,7 @@ class Curves:
 
 # After local training is what comes second: dashed.
 _DASHES: Mapping[str, Any] = {"received": "-", "post_local": "--"}
+_MARKERS = ("", "o", "s", "^")
 _NAMES = {"received": "received", "post_local": "after local training"}
 
 
@@ -49,7 +50,7 @@ def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
     figure = new_figure(9.0, 3.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
     for index, run in enumerate(runs):
-        _draw(left, right, run, COLOURS[index % len(COLOURS)], index // len(COLOURS))
+        _draw(left, right, run, _style(index))
     left.set(xlabel="round", ylabel="test accuracy, %")
     right.set(xlabel="round", ylabel="mean R")
     right.set_ylim(bottom=0)
@@ -62,15 +63,19 @@ def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
     return figure
 
 
-def _draw(left: "Axes", right: "Axes", run: Curves, colour: str, lap: int) -> None:
-    # A palette that has been used up starts again with markers.
-    marker = ("", "o", "s", "^")[lap % 4]
-    style: dict[str, Any] = {"color": colour, "linewidth": 1.6, "marker": marker, "markersize": 3}
+def _style(index: int) -> dict[str, Any]:
+    """Return colour and marker of a run: a palette that is used up starts again with markers."""
+    lap, place = divmod(index, len(COLOURS))
+    return {"color": COLOURS[place], "marker": _MARKERS[lap % len(_MARKERS)]}
+
+
+def _draw(left: "Axes", right: "Axes", run: Curves, own: Mapping[str, Any]) -> None:
+    style: dict[str, Any] = {**own, "linewidth": 1.6, "markersize": 3}
     for metric, line in run.accuracy.items():
         values = [100 * value for value in line.values()]
         left.plot(list(line), values, linestyle=_DASHES.get(metric, ":"), **style)
         if len(line) == 1:  # a line of one point is invisible
-            left.plot(list(line), values, "o", color=colour, markersize=4)
+            left.plot(list(line), values, "o", color=own["color"], markersize=4)
     right.plot(list(run.mean_r), list(run.mean_r.values()), **style)
 
 
@@ -85,10 +90,7 @@ def _legend(axes: "Axes", runs: Sequence[Curves]) -> None:
     from matplotlib.lines import Line2D
 
     metrics = list(dict.fromkeys(name for run in runs for name in run.accuracy))
-    handles = [
-        Line2D([], [], color=COLOURS[i % len(COLOURS)], marker=("", "o", "s", "^")[i // 7 % 4])
-        for i in range(len(runs))
-    ]
+    handles = [Line2D([], [], **_style(index)) for index in range(len(runs))]
     dashes = [Line2D([], [], color="0.3", linestyle=_DASHES.get(name, ":")) for name in metrics]
     labels = [run.label for run in runs] + [_NAMES.get(name, name) for name in metrics]
     axes.legend(handles + dashes, labels, frameon=False, fontsize=SMALL, loc="best")

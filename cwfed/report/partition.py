@@ -14,7 +14,9 @@ from rich.text import Text
 from torch import Tensor
 
 from cwfed.data.manifest import PARTS, Manifest
+from cwfed.figures.style import SUFFIXES, figure_bytes, new_figure
 from cwfed.functional.skew import Skew, measure_skew
+from cwfed.results import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +29,6 @@ _NAMES_UP_TO = 24
 # Okabe and Ito's palette, told apart with any colour vision.
 _BLUE, _SKY, _ORANGE = "#0072B2", "#56B4E9", "#E69F00"
 _PART_COLOURS = {"train": _BLUE, "val": _SKY, "test": _ORANGE}
-_SUFFIXES = (".png", ".pdf")
 
 
 def skew(manifest: Manifest, labels: Tensor) -> Skew:
@@ -102,26 +103,21 @@ def plot_partition(
         ValueError: If the suffix is another one, the folder is missing, the labels are not N or
             the names are not K.
     """
-    # Imported here: whoever draws nothing needs no matplotlib.
-    from matplotlib.figure import Figure
-
     target = Path(path)
-    if target.suffix.lower() not in _SUFFIXES:
+    if target.suffix.lower() not in SUFFIXES:
         raise ValueError(f"path: expected a file ending in .png or .pdf, got {target.name!r}")
     if not target.parent.is_dir():
         raise ValueError(f"path: expected an existing folder, got {target.parent}")
     _check_names(manifest, class_names)
     counts_MK = manifest.label_counts(labels, PARTS)
-    # A Figure of its own: pyplot would keep global state, and ask for a display.
-    figure = Figure(figsize=_figure_size(*counts_MK.shape), layout="constrained")
+    figure = new_figure(*_figure_size(*counts_MK.shape))
     bars, bubbles = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, _ratio(figure)))
     _draw_sizes(bars, _sizes(manifest))
     _draw_bubbles(bubbles, counts_MK.numpy(), class_names)
     clients, classes = counts_MK.shape
     figure.suptitle(f"{manifest.dataset_name}: {clients} clients, {classes} classes", fontsize=11)
     bars.set_title(str(measure_skew(counts_MK)), fontsize=8, color="0.3")
-    metadata = {"CreationDate": None} if target.suffix.lower() == ".pdf" else None
-    figure.savefig(target, dpi=150, metadata=metadata)
+    write_atomic(target, figure_bytes(figure, target.suffix))
 
 
 def _check_names(manifest: Manifest, class_names: Sequence[str]) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import yaml
 
 from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, ROUNDS, read_result
 from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
-from cwfed.results import METRICS, SNAPSHOTS, read_lines, snapshot_path
+from cwfed.results import METRICS, SNAPSHOTS, read_lines, read_yaml, snapshot_path
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -74,12 +73,9 @@ class Run:
             ValueError: It is no run folder, or a file in it is damaged.
         """
         folder = Path(path)
-        try:
-            config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ValueError(f"{folder}: expected a run folder with a {CONFIG}") from None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ValueError(f"{folder / CONFIG}: expected a configuration: {error}") from error
+        if not (folder / CONFIG).exists():
+            raise ValueError(f"{folder}: expected a run folder with a {CONFIG}")
+        config = read_yaml(folder / CONFIG, "a configuration")
         if not isinstance(config, dict) or "algorithm" not in config:
             raise ValueError(f"{folder / CONFIG}: expected a run's configuration")
         return cls(folder, config, read_result(folder), read_lines(folder / ROUNDS))
@@ -149,7 +145,7 @@ class Run:
         """
         from pandas import DataFrame
 
-        if metric not in ("received", "post_local"):
+        if metric not in METRICS:
             raise ValueError(f"metric: expected 'received' or 'post_local', got {metric!r}")
         total_M = self.label_counts("test").to_numpy().sum(1)
         scored = {line["round"]: line[metric]["correct"] for line in self.lines if line[metric]}

@@ -115,3 +115,22 @@ def test_what_cannot_be_read_is_named(folder, tmp_path):
     (tmp_path / "snapshots" / "round_000000.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="expected a snapshot, got a damaged file"):
         Run.load(tmp_path).snapshot()
+
+
+class LoneHead(torch.nn.Module):
+    """Nothing but an output layer, without a bias."""
+
+    head_name = "out"
+
+    def __init__(self, num_classes, in_channels, image_size):
+        super().__init__()
+        self.out = torch.nn.Linear(in_channels * image_size**2, num_classes, bias=False)
+
+    def forward(self, x):
+        return self.out(x.flatten(1))
+
+
+def test_a_model_without_a_base_has_snapshots_too(tmp_path):
+    run(small_experiment(model=LoneHead), [SnapshotWriter(tmp_path, 3)])
+    arrays = np.load(tmp_path / "snapshots" / "round_000003.npz", allow_pickle=False)
+    assert set(arrays) == {"norms_upload", "norms_received", "mixing_output"}

@@ -6,6 +6,7 @@ from itertools import pairwise
 import matplotlib
 import numpy as np
 import pytest
+from helpers import SMALL_FIT
 from PIL import Image
 
 import cwfed
@@ -15,16 +16,7 @@ from cwfed.figures.heatmap import norm_shares
 from cwfed.report import figures
 from cwfed.report.run import Run
 
-SMALL = {
-    "data": {
-        "class_path": "SyntheticImages",
-        "init_args": {"image_size": 16, "samples_per_class": 20},
-    },
-    "partition": {"num_clients": 4},
-    "model": {"hidden_features": 8},
-    "rounds": 3,
-    "progress": False,
-}
+SMALL = {**SMALL_FIT, "rounds": 3}
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cwfed.federated.folder import CHECKPOINTS, CONFIG, ROUNDS
+from cwfed.federated.folder import CHECKPOINTS, CONFIG, PARTITION, ROUNDS
 from cwfed.report.run import Run
 from cwfed.results import SNAPSHOTS
 
@@ -70,7 +70,7 @@ def is_run(folder: Path) -> bool:
 
     A configuration alone may be anybody's; a run has rounds, a partition or checkpoints as well.
     """
-    beside = (ROUNDS, "partition.json", CHECKPOINTS, SNAPSHOTS)
+    beside = (ROUNDS, PARTITION, CHECKPOINTS, SNAPSHOTS)
     return any((folder / name).exists() for name in beside)
 
 

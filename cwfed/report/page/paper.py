@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cwfed.federated.folder import config_hash
 from cwfed.report.page.facts import Facts
 from cwfed.report.page.settings import mean_std
-from cwfed.results import METRICS
+from cwfed.results import METRICS, read_yaml
 
 _METRICS: Mapping[str, tuple[str, ...]] = {
     **{metric: (metric,) for metric in METRICS},
@@ -71,11 +69,7 @@ def read_table(path: Path) -> PaperTable:
     Raises:
         ValueError: The file cannot be read, or something is wrong in it.
     """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"--paper: expected a readable YAML file, got {path}: {reason}") from error
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected a table's mapping, got {type(values).__name__}")
     table = PaperTable(path, values)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
+from cwfed.federated.folder import portable
 from cwfed.report.page.facts import NOT_THE_METHOD, Facts
 
 Key = TypeVar("Key", bound=Hashable)
@@ -149,10 +150,10 @@ def _variant_labels(firsts: Sequence[Facts]) -> list[str]:
     if len(firsts) == 1:
         return [name]
     leaves = [
-        _leaves({k: v for k, v in facts.run.config.items() if k not in NOT_THE_METHOD})
+        _leaves({k: v for k, v in portable(facts.run.config).items() if k not in NOT_THE_METHOD})
         for facts in firsts
     ]
-    keys = list(dict.fromkeys(key for own in leaves for key in own if _matters(key)))
+    keys = list(dict.fromkeys(key for own in leaves for key in own))
     differing = [key for key in keys if len({own.get(key) for own in leaves}) > 1]
     shown = differing[:_MOST_DIFFERENCES]
     made = [
@@ -164,13 +165,6 @@ def _variant_labels(firsts: Sequence[Facts]) -> list[str]:
         label if counts[label] == 1 else f"{label} ({facts.variant[:6]})"
         for label, facts in zip(made, firsts, strict=True)
     ]
-
-
-def _matters(key: str) -> bool:
-    machine = ("trainer.", "checkpoint.", "snapshots.", "run_dir", "data_dir", "logger")
-    return not key.startswith(machine) or key.startswith(
-        ("trainer.precision", "trainer.matmul_precision")
-    )
 
 
 def _leaves(value: Any, where: str = "") -> dict[str, str]:
