@@ -129,7 +129,10 @@ def test_the_command_writes_and_replaces_a_page(page_runs, tmp_path, capsys):
         (["{runs}", "-o", "{tmp}/none/page.html"], "--output: expected an existing folder"),
         (["{runs}", "-o", "{tmp}/page.txt"], "--output: expected a name ending in .html"),
         (["{runs}", "-o", "{tmp}/folder.html"], "--output: expected a file, got the folder"),
-        (["{runs}", "--paper", "{tmp}/none.yaml"], "--paper: {tmp}/none.yaml: expected a readable YAML file"),
+        (
+            ["{runs}", "--paper", "{tmp}/none.yaml"],
+            "--paper: {tmp}/none.yaml: expected a readable YAML file",
+        ),
         (["{runs}", "--colour"], "unrecognized arguments: --colour"),
     ],
 )
