@@ -15,7 +15,7 @@ from cwfed.results import METRICS, read_lines
 DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""
 
-_NOT_KEPT = ("run_dir", "data_dir", "logger", "checkpoint", "snapshots", "trainer")
+_NOT_KEPT = ("run_dir", "data_dir", "logger", "wandb", "checkpoint", "snapshots", "trainer")
 
 
 def find_finished(runs: Path) -> dict[str, list[Path]]:

@@ -15,7 +15,7 @@ class UsageError(Exception):
     """A user's mistake, with one clear message."""
 
 
-GROUPS = {"algorithm", "client", "trainer", "checkpoint", "snapshots", "released_code"}
+GROUPS = {"algorithm", "client", "trainer", "checkpoint", "snapshots", "released_code", "wandb"}
 """Options that are groups of options."""
 
 NOT_IN_FILES = {"config", "resume", "plot", "save"}

@@ -43,7 +43,7 @@ CLIENTS = "clients.csv"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
-_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "checkpoint", "snapshots")
+_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "wandb", "checkpoint", "snapshots")
 _NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
