@@ -44,8 +44,22 @@ _PICTURES = 20
 _OFFLINE = "keep the run on this machine with --wandb.mode offline"
 
 
-def log_in(options: WandbOptions) -> WandbMode:
+def check_login(options: WandbOptions) -> WandbMode:
+    """Do what `log_in` does, and leave nothing behind that other processes would inherit."""
+    import wandb
+
+    try:
+        return log_in(options)
+    finally:
+        wandb.teardown()
+
+
+def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
     """Make sure that the run can be logged before anything is written; return how.
+
+    Args:
+        options: The mode that is asked for.
+        otherwise: What a person without an account can do, for the message.
 
     Raises:
         ValueError: W&B is to be used online and cannot be: no key, no terminal to ask for one, a
@@ -66,7 +80,7 @@ def log_in(options: WandbOptions) -> WandbMode:
         return "online" if wandb.login(verify=True) else "offline"
     except Exception as error:  # of many kinds, from wrong keys to services that do not start
         raise ValueError(
-            f"wandb: cannot log in: {_in_short(error)}; run `wandb login`, or {_OFFLINE}"
+            f"wandb: cannot log in: {_in_short(error)}; run `wandb login`, or {otherwise}"
         ) from error
 
 
