@@ -8,6 +8,7 @@ Legend: M clients, K classes.
 import logging
 import os
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from cwfed import __version__
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.client_figures import client_histograms, client_table, summarise_run
-from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash
+from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, uninterrupted
 from cwfed.federated.heatmaps import draw_distributions, draw_mixing
 from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
@@ -111,7 +112,7 @@ class WandbReporter(LoopCallback):
         self.keeper = ModelKeeper(self.folder) if options.models else None
         self._lines: list[dict[str, Any]] = []
         self._logged: set[int] = set()
-        self._ended = self._broken = False
+        self._ended = self._warned = False
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Start or continue the W&B run; log the configuration and the partition."""
@@ -121,20 +122,23 @@ class WandbReporter(LoopCallback):
             self.keeper.start(self._lines)
         with self._going_on():
             self._start()
-            if not self._logged:
-                self._log_partition()
             for line in self._lines:
                 if line["round"] not in self._logged:
                     self._log(line["round"], flatten(line))
+        if self.run is not None and not self._logged:
+            with self._going_on():
+                self._log_partition()
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Log the round, unless it is there already, and what the run has come to."""
         line = record.to_line()
         self._lines.append(line)
-        with self._going_on():
+        # An interrupt that comes while figures are freed would be lost: Python drops what is
+        # raised there.
+        with uninterrupted(), self._going_on():
             if self.keeper:
                 self.keeper.keep(line, self.loop.received_models(state))
-            if self.run is not None and not self._broken:
+            if self.run is not None:
                 if record.round not in self._logged:
                     self._log(record.round, self._figures(record, state))
                 self.run.summary.update(summarise_run(self._lines))
@@ -142,7 +146,7 @@ class WandbReporter(LoopCallback):
     def on_end(self, state: FederatedState) -> None:
         """Log the best and the last models."""
         self._ended = True
-        if self.run is not None and self.keeper and not self._broken:
+        if self.run is not None and self.keeper:
             with self._going_on():
                 self.keeper.keep_last(self._lines[-1], self.loop.received_models(state))
                 self._log_models(self.keeper)
@@ -210,8 +214,16 @@ class WandbReporter(LoopCallback):
         """
         if self.mode == "online":
             return set(range(run.starting_step)) if run.resumed else set()
-        files = sorted((self.folder / "wandb").glob(f"*run-*-{run.id}/run-{run.id}.wandb"))
-        return {round_ for file in files for round_ in logged_rounds(file)}
+        own = Path(run.dir).parent
+        rounds: set[int] = set()
+        for folder in sorted((self.folder / "wandb").glob(f"*run-*-{run.id}")):
+            file = folder / f"run-{run.id}.wandb"
+            if folder != own and file.is_file():
+                rounds |= logged_rounds(file)
+                if not any(_records(file)):
+                    # Killed before anything was written; `wandb sync` stumbles over it.
+                    shutil.rmtree(folder)
+        return rounds
 
     def _log(self, round_: int, values: Mapping[str, Any]) -> None:
         with self._staged():
@@ -299,13 +311,13 @@ class WandbReporter(LoopCallback):
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Let no failure of W&B reach the run: warn, and leave W&B alone from then on."""
+        """Let no failure of W&B reach the run: warn of the first, and try the next thing."""
         try:
             yield
         except Exception as error:  # a dashboard is not worth a run, whatever went wrong
-            if not self._broken:
-                log.warning("W&B: %s; the run goes on without it", _in_short(error))
-            self._broken = True
+            if not self._warned:
+                log.warning("W&B: %s; the run goes on, perhaps without it", _in_short(error))
+            self._warned = True
 
 
 def logged_rounds(path: Path) -> set[int]:
