@@ -70,8 +70,10 @@ def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
     import wandb
 
     try:
-        # What is asked for here wins over WANDB_MODE and `wandb offline`, which say it otherwise.
-        chosen = wandb.Settings(mode=options.mode) if options.mode else None
+        # What is asked for here wins over WANDB_MODE, and that over `wandb offline` and over what
+        # an earlier run of this process asked for.
+        asked: Any = options.mode or os.environ.get("WANDB_MODE")
+        chosen = wandb.Settings(mode=asked) if asked else None
         mode = wandb.setup(chosen).settings.mode
         if mode in ("offline", "dryrun"):
             return "offline"
