@@ -5,6 +5,7 @@
   status TABLE --profile cpu        what is done, failed, left
   report TABLE -o DIR               Markdown, LaTeX, CSV and curves
   verify TABLE/ROW/COLUMN           run a number of the ledger again and compare
+  dashboard TABLE --project P       a W&B workspace and report of runs made with --wandb P
 
 A TABLE is the name of a shipped table or a YAML file; none means all shipped tables.
 """

@@ -1,6 +1,7 @@
 """What the commands of ``python -m benchmarks`` do, but for ``list``."""
 
 import os
+import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,17 +19,22 @@ from benchmarks.profiles import PROFILES, Profile
 from benchmarks.report import gather, write_report
 from benchmarks.runner import Runner, Settings
 from benchmarks.tables import load_tables
+from benchmarks.tracking import track, tracking
 from benchmarks.verify import Check, find_line
 from benchmarks.verify import verify as check_line
 from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
 from cwfed.cli.files import user_path
 from cwfed.cli.guard import INTERRUPTED, Terminal
+from cwfed.federated.loggers import WandbOptions
 
 
 def run(options: Namespace) -> int:
     """Run the jobs of tables that are not done yet."""
     profile = _profile(options)
     jobs = _jobs(options, profile)
+    common = tracking(options)
+    if common:
+        jobs = track(jobs, common)
     ledger = _ledger(options, profile)
     estimator = Estimator(read_ledger(ledger))
     settings = Settings(
@@ -95,11 +101,35 @@ def verify(options: Namespace) -> int:
     return 1 if mismatches else 0
 
 
+def dashboard(options: Namespace) -> int:
+    """Build a W&B workspace and report; print, write or save them."""
+    from benchmarks.dashboard import build, render
+
+    # An option like those of the runs: what W&B refuses in a name is refused here as well.
+    account = WandbOptions(project=options.project, entity=options.entity, mode="online")
+    made = build(account.project, account.entity, load_tables(options.tables))
+    terminal = Terminal()
+    if options.output:
+        path = user_path(options.output, "--output")
+        path.write_text(render(made), encoding="utf-8")
+        terminal.say(str(path))
+    elif options.print:
+        sys.stdout.write(render(made))
+    else:
+        from cwfed.federated.wandb_logger import log_in
+
+        log_in(account, "see what would be sent with --print")
+        for address in made.save():
+            terminal.say(address)
+    return 0
+
+
 COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "run": run,
     "status": status,
     "report": report,
     "verify": verify,
+    "dashboard": dashboard,
 }
 
 

@@ -15,7 +15,16 @@ from cwfed.results import METRICS, read_lines
 DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""
 
-_NOT_KEPT = ("run_dir", "data_dir", "logger", "checkpoint", "snapshots", "figures", "trainer")
+_NOT_KEPT = (
+    "run_dir",
+    "data_dir",
+    "logger",
+    "wandb",
+    "checkpoint",
+    "snapshots",
+    "figures",
+    "trainer",
+)
 
 
 def find_finished(runs: Path) -> dict[str, list[Path]]:

@@ -32,6 +32,7 @@ def add_commands(parser: ArgumentParser) -> None:
         if name == "run":
             _add_running(command)
     _add_verify(commands.add_parser("verify", help="run a number again and compare"))
+    _add_dashboard(commands.add_parser("dashboard", help="a W&B workspace and report"))
 
 
 def list_tables() -> int:
@@ -111,6 +112,24 @@ def _add_running(command: ArgumentParser) -> None:
     )
     command.add_argument("--jobs", type=positive, default=1, help="processes at a time, one a GPU")
     command.add_argument("--retry", action="store_true", help="run failed jobs again")
+    command.add_argument("--wandb", metavar="PROJECT", help="log the runs to Weights & Biases")
+    command.add_argument("--wandb.entity", dest="wandb_entity", metavar="ENTITY")
+    command.add_argument(
+        "--wandb.mode", dest="wandb_mode", choices=("online", "offline", "disabled")
+    )
+
+
+def _add_dashboard(command: ArgumentParser) -> None:
+    command.add_argument("tables", nargs="*", metavar="TABLE")
+    command.add_argument("--project", required=True, help="the W&B project that holds the runs")
+    command.add_argument("--entity", help="the user or team; default: the account's")
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--print", action="store_true", help="print what would be sent, send nothing"
+    )
+    where.add_argument(
+        "-o", "--output", metavar="FILE", help="write what would be sent, send nothing"
+    )
 
 
 def _add_verify(command: ArgumentParser) -> None:

@@ -40,7 +40,7 @@ from cwfed.federated.folder import (
     read_result,
     require_empty,
 )
-from cwfed.federated.loggers import RoundLogger, make_loggers
+from cwfed.federated.loggers import make_reporters
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
@@ -52,6 +52,9 @@ from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
 
 log = logging.getLogger("cwfed")
+
+_THE_MACHINES = ("--data_dir", "--wandb.mode")
+"""What a resumed run may do otherwise: where the data are, whether the network can be used."""
 
 
 @dataclass
@@ -186,7 +189,7 @@ def _prepare(
     config.trainer = Namespace(**asdict(run.trainer))
     values = plain(parser, config)
     folder = RunFolder(path, values)
-    loggers = make_loggers(made.logger, path, path.name)
+    reporters = make_reporters(made.logger, made.wandb, path, values)
     # The writers come first: a round that is shown can be resumed from. The snapshot before the
     # round's line: a round that is resumed from has its snapshot.
     writers = [
@@ -194,18 +197,18 @@ def _prepare(
         FigureWriter(path, experiment.figures.every, run.data.images.class_names),
         FolderWriter(folder, run, experiment.checkpoint),
     ]
-    return run.loop([*writers, *callbacks, RoundLogger(loggers, values)]), run, folder
+    return run.loop([*writers, *callbacks, *reporters]), run, folder
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
-    """Return the arguments of the run in the folder; only the place of the data may change."""
+    """Return the arguments of the run in the folder; only what is the machine's may change."""
     if not (folder / CONFIG).is_file():
         raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
     for argument in others:
-        if argument.startswith("--") and argument.split("=")[0] != "--data_dir":
+        if argument.startswith("--") and argument.split("=")[0] not in _THE_MACHINES:
             raise UsageError(
                 f"{argument.split('=')[0]}: a resumed run keeps its configuration; expected only "
-                f"--data_dir beside --resume, got {argument}"
+                f"{' and '.join(_THE_MACHINES)} beside --resume, got {argument}"
             )
     return ["--config", str(folder / CONFIG), *others]
 

@@ -22,6 +22,7 @@ GROUPS = {
     "faults",
     "figures",
     "released_code",
+    "wandb",
 }
 """Options that are groups of options."""
 

@@ -21,7 +21,7 @@ from cwfed.cli.messages import explain
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.federated import Experiment
-from cwfed.federated.loggers import LoggerChoice
+from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
 
@@ -95,6 +95,7 @@ def add_fit_options(parser: ArgumentParser) -> None:
     group.add_argument("--run_dir", type=str | None, default=None, help=_RUN_DIR_HELP)
     group.add_argument("--resume", type=str | None, default=None, help=_RESUME_HELP)
     group.add_argument("--logger", type=LoggerChoice, default=None, help=_LOGGER_HELP)
+    parser.add_class_arguments(WandbOptions, "wandb")
 
 
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
@@ -190,4 +191,4 @@ _DATA_DIR_HELP = (
 )
 _RUN_DIR_HELP = "The run folder itself; new or empty. Default: a new folder below runs/."
 _RESUME_HELP = "Run folder to continue after an interruption, to the same numbers."
-_LOGGER_HELP = "tensorboard, wandb, or Lightning loggers by class_path."
+_LOGGER_HELP = "tensorboard, wandb, Lightning loggers by class_path, or a list of these."

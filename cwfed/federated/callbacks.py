@@ -20,3 +20,6 @@ class LoopCallback:
 
     def on_end(self, state: FederatedState) -> None:
         """Called once after the last round."""
+
+    def close(self) -> None:
+        """Called once when the rounds are over, also if they were cut short."""

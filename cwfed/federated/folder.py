@@ -43,7 +43,7 @@ CLIENTS = "clients.csv"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
-_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "checkpoint", "snapshots", "figures")
+_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "wandb", "checkpoint", "snapshots", "figures")
 _NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
@@ -268,7 +268,7 @@ class FolderWriter(LoopCallback):
                 "dataset": data.images.content_hash,
                 "models": _models_hash(state),
             },
-            "versions": {"python": platform.python_version(), **_versions()},
+            "versions": {"python": platform.python_version(), **versions()},
             "hardware": {
                 "machine": platform.machine(),
                 "system": platform.platform(),
@@ -291,7 +291,8 @@ def _models_hash(state: FederatedState) -> str:
     return digest.hexdigest()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a number depends on."""
     found = {}
     for package in _PACKAGES:
         try:

@@ -4,7 +4,7 @@ Legend: M clients, K classes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from math import isnan, nan
 from time import perf_counter
@@ -81,7 +81,10 @@ class FederatedLoop:
 
     def run(self, state: FederatedState) -> FederatedState:
         """Run the rounds that are left after the given state; return the last state."""
-        with closing(self.engine):
+        with ExitStack() as stack:
+            for callback in reversed(self.callbacks):
+                stack.enter_context(closing(callback))
+            stack.enter_context(closing(self.engine))
             for callback in self.callbacks:
                 callback.on_start(self, state)
             if state.round == 0:
@@ -279,11 +282,15 @@ class FederatedLoop:
     def _mean_r(self, state: FederatedState) -> float:
         return self.distances_M(state).mean().item()
 
-    def _score_received(self, state: FederatedState) -> Score:
-        everyone = range(self.server.num_clients)
+    def received_models(self, state: FederatedState) -> Bank:
+        """Return the models that are scored as received, ``[M, ...]`` by name."""
         # A personal model that a client carries from round to round is the client's model.
         carried = keeps_personal([phase for phase, _ in self.phases])
-        models = state.personal if carried else state.received
+        return state.personal if carried else state.received
+
+    def _score_received(self, state: FederatedState) -> Score:
+        everyone = range(self.server.num_clients)
+        models = self.received_models(state)
         with self._timed("evaluate_received"):
             return {part: self.engine.evaluate(everyone, models, part) for part in self.parts}
 

@@ -1,0 +1,101 @@
+"""The models that clients received, in files: of the best round and of the last.
+
+Legend: M clients.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cwfed.functional.stacking import Bank
+from cwfed.results import select
+
+FOLDER = "models"
+
+
+@dataclass(frozen=True)
+class KeptModels:
+    """A file of models.
+
+    Attributes:
+        path: The file; ``torch.load(path, weights_only=True)`` gives a mapping with ``round``,
+            ``accuracy`` and ``models``, a row for every client, ``[M, ...]`` by name.
+        names: What they are: ``best``, ``last`` or both.
+        round: The round after which the clients received them.
+        accuracy: Their pooled test accuracy.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    round: int
+    accuracy: float | None
+
+
+class ModelKeeper:
+    """Keeps the models of the best round by received accuracy, and of the last.
+
+    The best round is the one that a result calls the best: the first with the greatest accuracy.
+
+    Args:
+        folder: The run folder; the files go to ``models`` in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / FOLDER
+        self._best: float | None = None
+        self._kept: dict[str, KeptModels] = {}
+
+    def start(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Begin, or continue after the rounds of ``rounds.jsonl``.
+
+        Models that were kept in a round after these are kept again when that round is repeated.
+        """
+        trained = [line for line in lines if line["round"]]
+        best = select(trained, "received")["best"]
+        path = self.folder / "best.pt"
+        if best is None:
+            return
+        self._best = best["accuracy"]
+        if path.is_file():
+            kept = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            if kept["round"] == best["round"]:
+                self._kept["best"] = KeptModels(path, ("best",), best["round"], best["accuracy"])
+
+    def keep(self, line: Mapping[str, Any], models: Bank) -> None:
+        """Keep a round's models if they are the best so far; the initialisation does not count.
+
+        Args:
+            line: The round's line.
+            models: What the clients received, ``[M, ...]`` by name.
+        """
+        accuracy = (line["received"] or {}).get("accuracy")
+        if not line["round"] or accuracy is None:
+            return
+        if self._best is None or accuracy > self._best:
+            self._best = accuracy
+            self._kept["best"] = self._write("best", line["round"], accuracy, models)
+
+    def keep_last(self, line: Mapping[str, Any], models: Bank) -> None:
+        """Keep the models of the last round; where they are the best, one file serves for both."""
+        best, round_ = self._kept.get("best"), line["round"]
+        if best and best.round == round_:
+            self._kept["best"] = KeptModels(best.path, ("best", "last"), round_, best.accuracy)
+            return
+        accuracy = (line["received"] or {}).get("accuracy")
+        self._kept["last"] = self._write("last", round_, accuracy, models)
+
+    def files(self) -> list[KeptModels]:
+        """Return what was kept."""
+        return list(self._kept.values())
+
+    def _write(self, name: str, round_: int, accuracy: float | None, models: Bank) -> KeptModels:
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"{name}.pt"
+        partial = path.with_suffix(".pt.partial")
+        torch.save({"round": round_, "accuracy": accuracy, "models": dict(models)}, partial)
+        os.replace(partial, path)
+        return KeptModels(path, (name,), round_, accuracy)

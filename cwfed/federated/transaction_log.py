@@ -1,0 +1,41 @@
+"""Weights & Biases' own file of a run (``.wandb``), as far as it was written.
+
+The file is a header of seven bytes and LevelDB's log format: blocks of 32 KiB that hold fragments,
+each with a checksum, its length and whether more of the record follows
+(https://github.com/google/leveldb/blob/main/doc/log_format.md).
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+_HEADER, _BLOCK = 7, 32 * 1024
+_FRAGMENT = struct.Struct("<IHB")
+_FULL, _LAST = 1, 4
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Yield the serialised records of a file in order.
+
+    What a kill left half written ends the file: nothing after it counts.
+
+    Args:
+        path: A ``.wandb`` file.
+    """
+    content = path.read_bytes()
+    start, record = _HEADER, b""
+    while True:
+        left = _BLOCK - start % _BLOCK
+        if left < _FRAGMENT.size:
+            start += left
+        if start + _FRAGMENT.size > len(content):
+            return
+        _, length, kind = _FRAGMENT.unpack_from(content, start)
+        start += _FRAGMENT.size
+        if not kind or start + length > len(content):
+            return
+        record += content[start : start + length]
+        start += length
+        if kind in (_FULL, _LAST):
+            yield record
+            record = b""

@@ -1,0 +1,362 @@
+"""Weights & Biases: rounds, clients, heat maps, models and the partition of a run.
+
+The one module that touches the package ``wandb``, which is imported only when it is used.
+
+Legend: M clients, K classes.
+"""
+
+import logging
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from uuid import uuid4
+
+from cwfed.data.manifest import Manifest
+from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.client_figures import client_histograms, client_table, summarise_run
+from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, uninterrupted, versions
+from cwfed.federated.heatmaps import draw_distributions, draw_mixing
+from cwfed.federated.kept_models import ModelKeeper
+from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
+from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.snapshots import snapshot
+from cwfed.federated.state import FederatedState
+from cwfed.federated.transaction_log import read_records
+from cwfed.results import RoundRecord, read_lines, write_atomic
+
+log = logging.getLogger("cwfed")
+
+RUN_ID = "wandb_id.txt"
+"""File of the run folder that holds the id under which Weights & Biases knows the run."""
+
+_NOT_LOGGED = ("run_dir", "data_dir", "logger", "wandb")
+_PATIENCE = 300.0
+"""Seconds that the end of a run waits for what is not uploaded yet."""
+_WRITING = 10.0
+"""Seconds that the end of an offline run waits for its file."""
+_PICTURES = 20
+"""About how many heat maps a run has unless it says otherwise."""
+_OFFLINE = "keep the run on this machine with --wandb.mode offline"
+
+
+def check_login(options: WandbOptions) -> WandbMode:
+    """Do what `log_in` does, and leave nothing behind that other processes would inherit."""
+    import wandb
+
+    try:
+        return log_in(options)
+    finally:
+        wandb.teardown()
+
+
+def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
+    """Make sure that the run can be logged before anything is written; return how.
+
+    Args:
+        options: The mode that is asked for.
+        otherwise: What a person without an account can do, for the message.
+
+    Raises:
+        ValueError: W&B is to be used online and cannot be: no key, no terminal to ask for one, a
+            key that the server refuses, no network.
+        ModuleNotFoundError: The package ``wandb`` is not installed.
+    """
+    import wandb
+
+    try:
+        # What is asked for here wins over WANDB_MODE, and that over `wandb offline` and over what
+        # an earlier run of this process asked for.
+        asked: Any = options.mode or os.environ.get("WANDB_MODE")
+        chosen = wandb.Settings(mode=asked) if asked else None
+        mode = wandb.setup(chosen).settings.mode
+        if mode in ("offline", "dryrun"):
+            return "offline"
+        if mode == "disabled":
+            return "disabled"
+        # Asks for a key where there is a terminal; False: the person chose not to have an account.
+        return "online" if wandb.login(verify=True) else "offline"
+    except Exception as error:  # of many kinds, from wrong keys to services that do not start
+        raise ValueError(
+            f"wandb: cannot log in: {_in_short(error)}; run `wandb login`, or {otherwise}"
+        ) from error
+
+
+class WandbReporter(LoopCallback):
+    """Sends a run to Weights & Biases; what goes wrong there never stops the run.
+
+    A resumed run continues the same W&B run. Rounds that are there already, logged after the
+    checkpoint that the run continues from, are not logged again; rounds up to it that are missing
+    there are logged from ``rounds.jsonl``.
+
+    Args:
+        folder: The run folder.
+        options: Where the run goes and what is logged.
+        config: The resolved configuration.
+        mode: What `log_in` said.
+    """
+
+    def __init__(
+        self, folder: Path, options: WandbOptions, config: Mapping[str, Any], mode: WandbMode
+    ) -> None:
+        # W&B's files name their place, and are uploaded from other folders.
+        self.folder = folder.absolute()
+        self.options = options
+        self.config = config
+        self.mode = mode
+        self.loop: FederatedLoop
+        self.run: Any = None
+        self.keeper = ModelKeeper(self.folder) if options.models else None
+        self._lines: list[dict[str, Any]] = []
+        self._logged: set[int] = set()
+        self._ended = self._warned = False
+
+    def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
+        """Start or continue the W&B run; log the configuration and the partition."""
+        self.loop = loop
+        self._lines = read_lines(self.folder / ROUNDS)
+        if self.keeper:
+            self.keeper.start(self._lines)
+        with self._going_on():
+            self._start()
+            for line in self._lines:
+                if line["round"] not in self._logged:
+                    self._log(line["round"], flatten(line))
+        if self.run is not None and not self._logged:
+            with self._going_on():
+                self._log_partition()
+
+    def on_round(self, record: RoundRecord, state: FederatedState) -> None:
+        """Log the round, unless it is there already, and what the run has come to."""
+        line = record.to_line()
+        self._lines.append(line)
+        # An interrupt that comes while figures are freed would be lost: Python drops what is
+        # raised there.
+        with uninterrupted(), self._going_on():
+            if self.keeper:
+                self.keeper.keep(line, self.loop.received_models(state))
+            if self.run is not None:
+                if record.round not in self._logged:
+                    self._log(record.round, self._figures(record, state))
+                self.run.summary.update(summarise_run(self._lines))
+
+    def on_end(self, state: FederatedState) -> None:
+        """Log the best and the last models."""
+        self._ended = True
+        if self.run is not None and self.keeper:
+            with self._going_on():
+                self.keeper.keep_last(self._lines[-1], self.loop.received_models(state))
+                self._log_models(self.keeper)
+
+    def close(self) -> None:
+        """End the W&B run; one that was interrupted is marked as failed until it is resumed."""
+        run, self.run = self.run, None
+        if run is None:
+            return
+        with self._going_on():
+            run.finish(exit_code=0 if self._ended else 1)
+        if self.mode == "offline":
+            wait_until_written(Path(run.dir).parent / f"run-{run.id}.wandb")
+            folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{run.id}"))
+            names = " ".join(shlex.quote(str(folder)) for folder in folders)
+            log.info("W&B: written offline; upload it with: wandb sync %s", names)
+
+    def _start(self) -> None:
+        import wandb
+
+        options, settings = self.options, wandb.Settings(silent=True, console="off")
+        if "finish_timeout" in wandb.Settings.model_fields:
+            settings.finish_timeout = _PATIENCE
+        self.run = run = wandb.init(
+            project=options.project,
+            entity=options.entity,
+            group=options.group or default_group(self.config),
+            job_type=options.job_type or self.config["algorithm"]["name"],
+            name=options.name or self.folder.name,
+            tags=[*options.tags, f"seed {self.config['seed']}"],
+            id=self._run_id(),
+            resume="allow",
+            mode=self.mode,
+            dir=str(self.folder),
+            reinit="create_new",
+            settings=settings,
+        )
+        run.config.update(self._about(), allow_val_change=True)
+        run.define_metric("round")
+        run.define_metric("*", step_metric="round")
+        self._logged = self._rounds_there(run)
+        if self.mode == "online":
+            log.info("W&B: %s", run.url)
+
+    def _run_id(self) -> str:
+        path = self.folder / RUN_ID
+        if not path.is_file():
+            write_atomic(path, f"{uuid4().hex[:12]}\n")
+        return path.read_text(encoding="utf-8").strip()
+
+    def _about(self) -> dict[str, Any]:
+        """Return the configuration less what is the machine's, and what identifies the run."""
+        portable = {name: v for name, v in self.config.items() if name not in _NOT_LOGGED}
+        portable["cwfed"] = {
+            "version": versions()["cwfed"],
+            "config_hash": config_hash(self.config),
+            "partition_hash": Manifest.load(self.folder / PARTITION).hash,
+        }
+        return portable
+
+    def _rounds_there(self, run: Any) -> set[int]:
+        """Return the rounds that W&B has: the server's word for it, or else its files'.
+
+        What was sent to W&B but not written before a kill is in neither.
+        """
+        if self.mode == "online":
+            return set(range(run.starting_step)) if run.resumed else set()
+        own = Path(run.dir).parent
+        rounds: set[int] = set()
+        for folder in sorted((self.folder / "wandb").glob(f"*run-*-{run.id}")):
+            file = folder / f"run-{run.id}.wandb"
+            if folder != own and file.is_file():
+                rounds |= logged_rounds(file)
+                if not any(_records(file)):
+                    # Killed before anything was written; `wandb sync` stumbles over it.
+                    shutil.rmtree(folder)
+        return rounds
+
+    def _log(self, round_: int, values: Mapping[str, Any]) -> None:
+        with self._staged():
+            self.run.log({"round": round_, **values}, step=round_, commit=True)
+
+    def _figures(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
+        return {
+            **flatten(record.to_line()),
+            **self._histograms(record, state),
+            **self._pictures(record, state),
+            **self._table(record, state),
+        }
+
+    def _histograms(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
+        import wandb
+
+        return {
+            f"clients/{name}": wandb.Histogram(np_histogram=histogram)
+            for name, histogram in client_histograms(record, state, self.loop).items()
+        }
+
+    def _pictures(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
+        """Return the heat maps of a round in which they are due."""
+        import wandb
+
+        every = self.options.heatmaps
+        if every is None:
+            every = -(-self.loop.rounds // _PICTURES) or 1
+        if not every or (record.round % every and record.round != self.loop.rounds):
+            return {}
+        arrays = snapshot(record, state, self.loop.server.model)
+        prefix = "mixing_"
+        mixing = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
+        p_MK = self.loop.p_MK.cpu().numpy()
+        drawn = {
+            "heatmaps/class_distributions": draw_distributions(
+                p_MK, arrays["norms_upload"], record.round
+            )
+        }
+        if mixing:
+            drawn["heatmaps/mixing"] = draw_mixing(mixing, record.round)
+        return {name: wandb.Image(pixels) for name, pixels in drawn.items()}
+
+    def _table(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
+        """Return the table of clients, in the last round."""
+        import wandb
+
+        if record.round != self.loop.rounds:
+            return {}
+        columns = client_table(record, state, self.loop)
+        rows: list[Iterable[Any]] = [*zip(*columns.values(), strict=True)]
+        return {"clients/table": wandb.Table(columns=list(columns), data=rows)}
+
+    def _log_partition(self) -> None:
+        import wandb
+
+        manifest = Manifest.load(self.folder / PARTITION)
+        artifact = wandb.Artifact(f"partition-{manifest.hash[:12]}", type="partition")
+        for name in (PARTITION, LABELS):
+            artifact.add_file(str(self.folder / name), policy="immutable")
+        self.run.log_artifact(artifact)
+
+    def _log_models(self, keeper: ModelKeeper) -> None:
+        import wandb
+
+        for kept in keeper.files():
+            artifact = wandb.Artifact(
+                f"models-{self.run.id}",
+                type="model",
+                metadata={"round": kept.round, "received_accuracy": kept.accuracy},
+            )
+            artifact.add_file(str(kept.path), name="models.pt", policy="immutable")
+            self.run.log_artifact(artifact, aliases=[*kept.names, f"round-{kept.round}"])
+
+    @contextmanager
+    def _staged(self) -> Iterator[None]:
+        """Let W&B keep what it will upload in the run folder, not in the user's home."""
+        name, before = "WANDB_DATA_DIR", os.environ.get("WANDB_DATA_DIR")
+        os.environ[name] = before or str(self.folder / "wandb")
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[name]
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Let no failure of W&B reach the run: warn of the first, and try the next thing."""
+        try:
+            yield
+        except Exception as error:  # a dashboard is not worth a run, whatever went wrong
+            if not self._warned:
+                log.warning("W&B: %s; the run goes on, perhaps without it", _in_short(error))
+            self._warned = True
+
+
+def logged_rounds(path: Path) -> set[int]:
+    """Return the rounds that a ``.wandb`` file holds."""
+    return {
+        int(item.value_json)
+        for record in _records(path)
+        for item in record.history.item
+        if (item.key or "/".join(item.nested_key)) == "round"
+    }
+
+
+def wait_until_written(path: Path) -> None:
+    """Wait until a run's end is in its ``.wandb`` file, which W&B writes after it says so."""
+    deadline = monotonic() + _WRITING
+    while not any(record.HasField("exit") for record in _records(path)):
+        if monotonic() > deadline:
+            return
+        sleep(0.05)
+
+
+def _records(path: Path) -> Iterator[Any]:
+    from wandb.proto import wandb_internal_pb2
+
+    schema: Any = wandb_internal_pb2
+    return map(schema.Record.FromString, read_records(path))
+
+
+def default_group(config: Mapping[str, Any]) -> str:
+    """Return data set and partition in words: runs that can be compared."""
+    data = config["data"]["class_path"].rpartition(".")[2]
+    partition = config["partition"]["class_path"].rpartition(".")[2]
+    arguments = config["partition"].get("init_args") or {}
+    said = [f"{name}={v}" for name, v in arguments.items() if name != "path" and v is not None]
+    return f"{data}/{partition}({', '.join(said)})"[:128]
+
+
+def _in_short(error: Exception) -> str:
+    """Return the first sentence of what went wrong."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].partition(". ")[0].rstrip(".")

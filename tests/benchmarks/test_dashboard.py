@@ -1,0 +1,195 @@
+"""The W&B dashboard as code, built and checked without an account."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.__main__ import main
+from benchmarks.dashboard import build, published, render, stable
+from benchmarks.jobs import Resolver, expand
+from benchmarks.profiles import PROFILES
+from benchmarks.tables import load_table, load_tables
+from benchmarks.tracking import group_of, track
+from cwfed.federated.client_figures import summarise_run
+from cwfed.federated.loggers import WandbOptions, flatten
+from cwfed.federated.wandb_logger import WandbReporter
+
+SNAPSHOT = Path(__file__).parent / "dashboard.json"
+TABLE = {
+    "title": "Small",
+    "source": "A book",
+    "protocol_rounds": 10,
+    "columns": {"tiny": {"config": "quickstart", "title": "Tiny"}},
+    "rows": {
+        "local": {"metric": "post_local", "title": "Local"},
+        "fedavg": {"metric": "received", "title": "FedAvg"},
+    },
+    "paper": {"local": [None], "fedavg": [{"value": 61.5, "approx": True, "tolerance": 2}]},
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(TABLE, sort_keys=False))
+    return load_table(path)
+
+
+def of_kind(value, kind):
+    """Return all panels of a kind in a specification."""
+    if isinstance(value, list):
+        return [found for part in value for found in of_kind(part, kind)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["config"]] if value.get("viewType") == kind else []
+    return own + of_kind(list(value.values()), kind)
+
+
+def test_what_would_be_sent_is_as_kept(table):
+    """Written anew where the environment variable CWFED_WRITE_SNAPSHOTS is set."""
+    text = render(build("project", "entity", [table]))
+    if os.environ.get("CWFED_WRITE_SNAPSHOTS"):
+        SNAPSHOT.write_text(text, encoding="utf-8")
+    assert text == SNAPSHOT.read_text(encoding="utf-8")
+    assert render(build("project", "entity", [table])) == text
+
+
+def test_every_column_of_every_table_has_its_runs_and_the_papers_figures():
+    tables = load_tables([])
+    report = json.loads(render(build("project", None, tables)))["report"]
+    grids = [block for block in report["blocks"] if block["type"] == "panel-grid"]
+    groups = [
+        condition["value"]
+        for grid in grids
+        for condition in grid["metadata"]["runSets"][0]["filters"]["filters"]
+    ]
+    assert groups == [group_of(t.name, column) for t in tables for column in t.columns]
+    table = next(t for t in tables if t.name == "table2_practical")
+    (text,) = [
+        panel["value"]
+        for grid, group in zip(grids, groups, strict=True)
+        if group == "table2_practical/cifar100"
+        for panel in of_kind(grid, "Markdown Panel")
+    ]
+    assert "| cwFedAvg (output) | received | 56.29 | ± 1 |" in text
+    assert text == published(table, "cifar100")
+
+
+def test_an_approximate_figure_says_so_and_a_missing_one_is_left_out(table):
+    text = published(table, "tiny")
+    assert "| FedAvg | received | about 61.50 | ± 2 |" in text
+    assert "Local" not in text
+
+
+def test_panels_show_only_what_runs_log(table):
+    """A renamed metric would leave an empty panel, which nobody would notice here."""
+    specification = json.loads(render(build("project", None, [table])))
+    shown = {
+        metric
+        for kind in ("Run History Line Plot", "Bar Chart")
+        for config in of_kind(specification, kind)
+        for metric in config["metrics"]
+    }
+    score = {"accuracy": 0.5, "loss": 1.0, "fairness": {"worst10": 0.1, "std": 0.2, "mean": 0.3}}
+    line = {
+        **{"round": 1, "participants": [0], "train_loss": 1.0, "mean_R": 0.1, "method": {}},
+        **{"received": score, "post_local": score},
+        **{"bytes": {"up": [1], "down": [1]}, "seconds": {"fit": 1.0}},
+    }
+    assert shown <= flatten(line).keys() | summarise_run([line]).keys()
+    assert len(shown) > 8
+    (keys,) = {tuple(config["mediaKeys"]) for config in of_kind(specification, "Media Browser")}
+    source = Path(sys.modules[WandbReporter.__module__].__file__).read_text()
+    assert all(f'"{key}"' in source for key in keys)
+
+
+def test_only_generated_ids_are_renamed():
+    value = {"a": {"__id__": "k3x9m2q8z7a"}, "b": [{"id": "k3x9m2q8z7a"}, {"name": "accuracies1"}]}
+    assert stable(value) == {
+        "a": {"__id__": "id-1"},
+        "b": [{"id": "id-1"}, {"name": "accuracies1"}],
+    }
+
+
+def test_the_command_writes_without_an_account_and_says_what_saving_needs(
+    table, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    path = str(tmp_path / "small.yaml")
+    command = ["dashboard", path, "--project", "project", "--entity", "entity"]
+    assert main([*command, "-o", str(tmp_path / "out.json")]) == 0
+    assert (tmp_path / "out.json").read_text() == render(build("project", "entity", [table]))
+    capsys.readouterr()
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "`wandb login`" in error
+    assert "--print" in error
+
+
+def test_saving_sends_workspace_and_report_to_the_accounts_entity(table, monkeypatch):
+    sent = []
+
+    class Api:
+        default_entity = "me"
+        client = type("Client", (), {"app_url": "https://wandb.example/"})()
+
+        def projects(self, entity):
+            return []
+
+        def create_project(self, name, entity):
+            sent.append({"created": (name, entity)})
+
+    def execute(api, query, variables):
+        sent.append(variables)
+        view = {
+            **{"id": "VIEW", "name": "nw", "displayName": variables["displayName"]},
+            **{"spec": variables["spec"], "description": "", "createdAt": None},
+            "project": {"name": variables["projectName"], "entityName": variables["entityName"]},
+        }
+        return {"upsertView": {"view": view, "inserted": True}}
+
+    monkeypatch.setattr("wandb.Api", Api)
+    for module in ("workspaces.internal", "reports.v2.interface"):
+        monkeypatch.setattr(f"wandb_workspaces.{module}.execute_graphql", execute)
+    made = build("project", None, [table])
+    addresses = made.save()
+    assert all("/me/project" in address for address in addresses)
+    assert [view["entityName"] for view in sent if "spec" in view] == ["me", "me"]
+    assert {"created": ("project", "me")} in sent
+
+
+def test_without_the_package_the_extra_is_named(table, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
+    monkeypatch.delitem(sys.modules, "wandb_workspaces.workspaces", raising=False)
+    assert main(["dashboard", "study_digits", "--project", "p", "--print"]) == 2
+    assert "cwfed[dashboard]" in capsys.readouterr().err
+
+
+def test_jobs_are_tracked_by_column_and_row_under_the_same_key(table, tmp_path):
+    jobs = expand(table, PROFILES["smoke"], Resolver())
+    tracked = track(jobs, WandbOptions(project="p", mode="offline"))
+    assert [job.key for job in tracked] == [job.key for job in jobs]
+    for job in tracked:
+        assert job.config["logger"] == "wandb"
+        options = WandbOptions(**job.config["wandb"])
+        assert asdict(options) == job.config["wandb"]
+        assert (options.project, options.mode) == ("p", "offline")
+        assert (options.group, options.job_type) == ("small/tiny", job.row)
+        assert (options.name, options.tags) == (job.label, ["smoke"])
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(dict(tracked[0].config)))
+    resolved, _ = Resolver().resolve(["--config", str(path)])
+    assert resolved["wandb"] == tracked[0].config["wandb"]
+
+
+def test_options_of_wandb_without_a_project_are_a_mistake(tmp_path, capsys):
+    runs = str(tmp_path / "runs")
+    assert main(["run", "study_digits", "--runs", runs, "--wandb.mode", "offline"]) == 2
+    assert "--wandb" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

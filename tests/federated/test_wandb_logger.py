@@ -1,0 +1,276 @@
+"""Weights & Biases, offline: what a run leaves in W&B's own file."""
+
+import csv
+import json
+import logging
+import signal
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from cwfed.cli import main
+from cwfed.federated import lock
+from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
+from cwfed.federated.transaction_log import read_records
+from cwfed.federated.wandb_logger import WandbReporter, logged_rounds
+
+SMALL = [
+    *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
+    *("--data.samples_per_class", "20", "--partition.num_clients", "4"),
+    *("--model.hidden_features", "8", "--trainer.engine", "sequential"),
+]
+OFFLINE = ["--logger", "wandb", "--wandb.mode", "offline"]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory, monkeypatch):
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+
+
+def fit(folder, *options):
+    return main(["fit", *SMALL, "--run_dir", str(folder), *map(str, options)])
+
+
+def lines_of(folder):
+    return [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def files_of(folder):
+    return sorted((folder / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def records(path):
+    """Yield the records with W&B's own schema."""
+    from wandb.proto import wandb_internal_pb2
+
+    yield from map(wandb_internal_pb2.Record.FromString, read_records(path))
+
+
+def items(update):
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in update}
+
+
+def history(folder):
+    found = [record.history.item for path in files_of(folder) for record in records(path)]
+    return [items(item) for item in found if item]
+
+
+def summary(folder):
+    found = {}
+    for path in files_of(folder):
+        for record in records(path):
+            found |= items(record.summary.update)
+    return found
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "logged"
+    options = ("--wandb.models", "true", "--wandb.heatmaps", "2", "--wandb.tags", "[cpu]")
+    project = ("--wandb.project", "p", "--wandb.entity", "e", "--evaluate_every", "2")
+    assert fit(folder, "--rounds", 3, *OFFLINE, *options, *project) == 0
+    return folder
+
+
+def test_history_holds_the_rounds_as_the_run_folder_does(logged):
+    rows = history(logged)
+    lines = lines_of(logged)
+    assert [row["round"] for row in rows] == [row["_step"] for row in rows] == [0, 1, 2, 3]
+    for row, line in zip(rows, lines, strict=True):
+        expected = flatten(line)
+        assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert {"bytes/up", "seconds/fit", "mean_R", "train_loss"} <= rows[3].keys()
+    assert "received/fairness_worst10" in rows[3]
+    assert "received/accuracy" not in rows[1]
+
+
+def test_clients_are_a_histogram_a_figure_and_one_table(logged):
+    rows = history(logged)
+    correct = lines_of(logged)[3]["received"]["correct"]
+    assert sum(rows[3]["clients/received_accuracy/values"]) == len(correct) == 4
+    assert rows[3]["clients/R/bins"][-1] == pytest.approx(2**0.5)
+    single = [name for row in rows for name in row if name.startswith("clients/")]
+    assert {name.split("/")[1] for name in single} == {
+        *("received_accuracy", "post_local_accuracy", "R", "table")
+    }
+    assert [row["round"] for row in rows if "clients/table/path" in row] == [3]
+    place = files_of(logged)[0].parent / "files" / rows[3]["clients/table/path"]
+    table = json.loads(place.read_text())
+    with (logged / "clients.csv").open() as file:
+        kept = list(csv.DictReader(file))
+    for name in ("train", "test", "accuracy_received", "accuracy_post_local", "R"):
+        column = [row[table["columns"].index(name)] for row in table["data"]]
+        assert column == pytest.approx([float(row[name]) for row in kept]), name
+
+
+def test_heat_maps_are_images_at_the_interval(logged):
+    rows = history(logged)
+    name = "heatmaps/class_distributions/path"
+    assert [row["round"] for row in rows if name in row] == [0, 2, 3]
+    assert [row["round"] for row in rows if "heatmaps/mixing/path" in row] == [2, 3]
+    for path in (rows[0][name], rows[2]["heatmaps/mixing/path"]):
+        with Image.open(files_of(logged)[0].parent / "files" / path) as image:
+            colours = image.convert("RGB").getcolors(image.width * image.height)
+        assert len(colours) > 20
+
+
+def test_run_config_summary_and_step(logged):
+    (path,) = files_of(logged)
+    (run,) = [record.run for record in records(path) if record.HasField("run")]
+    assert (run.project, run.entity, run.job_type) == ("p", "e", "cwfedavg")
+    assert run.run_group == "SyntheticImages/Dirichlet(num_clients=4, alpha=0.1)"
+    assert (run.display_name, sorted(run.tags)) == ("logged", ["cpu", "seed 0"])
+    assert run.run_id == (logged / "wandb_id.txt").read_text().strip()
+    metrics = [record.metric for record in records(path) if record.HasField("metric")]
+    assert ("*", "round") in [(metric.glob_name, metric.step_metric) for metric in metrics]
+    config = {}
+    for record in records(path):
+        config |= items(record.config.update)
+    stored = yaml.safe_load((logged / "config.yaml").read_text())
+    result = json.loads((logged / "result.json").read_text())
+    assert config["algorithm"] == stored["algorithm"]
+    assert config["cwfed"]["config_hash"] == result["hashes"]["config"]
+    assert config["cwfed"]["partition_hash"] == result["hashes"]["partition"]
+    assert not {"wandb", "logger", "data_dir"} & config.keys()
+    found = summary(logged)
+    for metric in ("received", "post_local"):
+        for choice in ("best", "last"):
+            quoted = result[metric][choice]
+            assert found[f"{metric}/{choice}_accuracy"] == pytest.approx(quoted["accuracy"])
+    assert found["bytes/total"] == sum(way["total"] for way in result["bytes"].values())
+    assert found["seconds/total"] == pytest.approx(sum(result["seconds"].values()))
+    assert (found["rounds"], found["mean_R"]) == (3, pytest.approx(result["mean_R"]))
+
+
+def test_artifacts_are_the_partition_and_the_models(logged):
+    (path,) = files_of(logged)
+    artifacts = [record.artifact for record in records(path) if record.HasField("artifact")]
+    places = {
+        entry.path: Path(entry.local_path)
+        for artifact in artifacts
+        for entry in artifact.manifest.contents
+    }
+    assert places["partition.json"] == logged / "partition.json"
+    assert all(place.is_relative_to(logged) and place.is_file() for place in places.values())
+    result = json.loads((logged / "result.json").read_text())
+    models = {alias: a for a in artifacts if a.type == "model" for alias in a.aliases}
+    for choice in ("best", "last"):
+        quoted = result["received"][choice]
+        (content,) = models[choice].manifest.contents
+        kept = torch.load(content.local_path, weights_only=True)
+        assert kept["round"] == json.loads(models[choice].metadata)["round"] == quoted["round"]
+        assert kept["accuracy"] == quoted["accuracy"]
+    newest = torch.load(max((logged / "checkpoints").glob("*.pt")), weights_only=True)
+    for name, values in newest["received"].items():
+        assert torch.equal(kept["models"][name], values)
+
+
+class Stop:
+    """Interrupts a run after a round has been logged."""
+
+    def __init__(self, monkeypatch, round_):
+        self.original, self.round = WandbReporter.on_round, round_
+        monkeypatch.setattr(WandbReporter, "on_round", lambda *given: self.on_round(*given))
+
+    def on_round(self, reporter, record, state):
+        self.original(reporter, record, state)
+        if record.round == self.round:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["interrupted", "killed"])
+def test_a_resumed_run_continues_without_double_or_missing_rounds(tmp_path, monkeypatch, lost):
+    """Rounds after the checkpoint are repeated, not logged again; what a kill lost is."""
+    folder = tmp_path / "run"
+    options = ("--rounds", 4, "--checkpoint.every", 2, "--wandb.heatmaps", 0)
+    with monkeypatch.context() as patch:
+        Stop(patch, 3)
+        assert fit(folder, *options, *OFFLINE, "--wandb.models", "true") == 130
+    lock._forget()  # as the end of the process would
+    (first,) = files_of(folder)
+    assert logged_rounds(first) == {0, 1, 2, 3}
+    if lost:
+        first.write_bytes(first.read_bytes()[:7])
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert first.exists() != lost
+    rows, lines = history(folder), lines_of(folder)
+    assert [row["round"] for row in rows] == [0, 1, 2, 3, 4]
+    accuracy = [row["received/accuracy"] for row in rows]
+    assert accuracy == pytest.approx([line["received"]["accuracy"] for line in lines])
+    identifier = (folder / "wandb_id.txt").read_text().strip()
+    assert {path.stem for path in files_of(folder)} == {f"run-{identifier}"}
+    result = json.loads((folder / "result.json").read_text())
+    best = torch.load(folder / "models" / "best.pt", weights_only=True)
+    assert best["round"] == result["received"]["best"]["round"]
+
+
+def test_an_interrupt_while_figures_are_freed_is_not_lost(tmp_path, monkeypatch):
+    """Python drops what is raised where it frees objects, and drawing frees many."""
+
+    def draw(*given):
+        freed = WandbOptions()
+        kept = weakref.ref(freed, lambda _: signal.raise_signal(signal.SIGINT))
+        del freed
+        assert kept() is None
+        return np.zeros((2, 2, 3), dtype=np.uint8)
+
+    monkeypatch.setattr("cwfed.federated.wandb_logger.draw_distributions", draw)
+    assert fit(tmp_path / "run", "--rounds", 1, *OFFLINE) == 130
+
+
+def test_a_failure_of_wandb_is_said_once_and_costs_nothing_else(tmp_path, monkeypatch, caplog):
+    calls = []
+
+    def fail(*given, **named):
+        calls.append(named["step"])
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("wandb.sdk.wandb_run.Run.log", fail)
+    monkeypatch.setattr(logging.getLogger("cwfed"), "propagate", True)
+    assert fit(tmp_path / "run", "--rounds", 2, *OFFLINE) == 0
+    assert (tmp_path / "run" / "result.json").is_file()
+    said = [text for text in caplog.messages if "No space left" in text]
+    assert said == ["W&B: No space left on device; the run goes on, perhaps without it"]
+    assert calls == [0, 1, 2]
+
+
+def test_online_without_a_key_is_refused_before_anything_is_written(tmp_path, capsys):
+    assert fit(tmp_path / "run", "--logger", "wandb", "--wandb.mode", "online") == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert line.startswith("cwfed fit: error: wandb: cannot log in: ")
+    assert "--wandb.mode offline" in line
+    assert "`wandb login`" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"project": "a/b"}, "wandb.project"),
+        ({"project": ""}, "wandb.project"),
+        ({"group": "x" * 129}, "wandb.group"),
+        ({"tags": [""]}, "wandb.tags"),
+        ({"heatmaps": -1}, "wandb.heatmaps"),
+    ],
+)
+def test_what_wandb_would_refuse_is_refused_early(options, said):
+    with pytest.raises(ValueError, match=said):
+        WandbOptions(**options)
+
+
+def test_options_without_the_logger_are_a_mistake(tmp_path):
+    with pytest.raises(ValueError, match="--logger wandb"):
+        make_reporters("tensorboard", WandbOptions(project="p"), tmp_path, {})
+
+
+def test_disabled_logs_nothing(tmp_path):
+    options = WandbOptions(mode="disabled")
+    (loggers,) = make_reporters("wandb", options, tmp_path, {})
+    assert loggers.loggers == []
