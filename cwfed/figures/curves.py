@@ -31,11 +31,12 @@ class Curves:
 
 # After local training is what comes second: dashed.
 _DASHES: Mapping[str, Any] = {"received": "-", "post_local": "--"}
+_MARKERS = ("", "o", "s", "^")
 _NAMES = {"received": "received", "post_local": "after local training"}
 
 
 def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
-    """Draw test accuracy, and mean R beside it, over the rounds.
+    """Draw test accuracy, and mean R beside it where there is any, over the rounds.
 
     Args:
         runs: At least one; each has a colour.
@@ -46,32 +47,45 @@ def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
     """
     if not any(line for run in runs for line in run.accuracy.values()):
         raise ValueError("runs: expected at least one scored round, got none")
-    figure = new_figure(9.0, 3.6)
-    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
+    both = any(run.mean_r for run in runs)
+    figure = new_figure(9.0 if both else 5.6, 3.6)
+    panels = figure.subplots(1, 1 + both, squeeze=False, width_ratios=(1.5, 1.0)[: 1 + both])[0]
+    panels[0].set_ylabel("test accuracy, %")
     for index, run in enumerate(runs):
-        _draw(left, right, run, COLOURS[index % len(COLOURS)], index // len(COLOURS))
-    left.set(xlabel="round", ylabel="test accuracy, %")
-    right.set(xlabel="round", ylabel="mean R")
-    right.set_ylim(bottom=0)
-    for axes in (left, right):
+        _draw_accuracy(panels[0], run, _style(index))
+        if both:
+            panels[1].plot(list(run.mean_r), list(run.mean_r.values()), **_style(index))
+    if both:
+        panels[1].set_ylabel("mean R")
+        panels[1].set_ylim(bottom=0)
+    for axes in panels:
+        axes.set_xlabel("round")
         plain_axes(axes)
         _whole_rounds(axes)
-    _legend(left, runs)
+    _legend(panels[0], runs)
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
 
 
-def _draw(left: "Axes", right: "Axes", run: Curves, colour: str, lap: int) -> None:
+def _style(index: int) -> dict[str, Any]:
     # A palette that has been used up starts again with markers.
-    marker = ("", "o", "s", "^")[lap % 4]
-    style: dict[str, Any] = {"color": colour, "linewidth": 1.6, "marker": marker, "markersize": 3}
+    marker = _MARKERS[index // len(COLOURS) % len(_MARKERS)]
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linewidth": 1.6,
+        "marker": marker,
+        "markersize": 3,
+    }
+
+
+def _draw_accuracy(axes: "Axes", run: Curves, style: dict[str, Any]) -> None:
     for metric, line in run.accuracy.items():
         values = [100 * value for value in line.values()]
-        left.plot(list(line), values, linestyle=_DASHES.get(metric, ":"), **style)
-        if len(line) == 1:  # a line of one point is invisible
-            left.plot(list(line), values, "o", color=colour, markersize=4)
-    right.plot(list(run.mean_r), list(run.mean_r.values()), **style)
+        # A line of one point would be invisible.
+        marker = "o" if len(line) == 1 else style["marker"]
+        dashes = _DASHES.get(metric, ":")
+        axes.plot(list(line), values, **style | {"linestyle": dashes, "marker": marker})
 
 
 def _whole_rounds(axes: "Axes") -> None:
@@ -85,10 +99,7 @@ def _legend(axes: "Axes", runs: Sequence[Curves]) -> None:
     from matplotlib.lines import Line2D
 
     metrics = list(dict.fromkeys(name for run in runs for name in run.accuracy))
-    handles = [
-        Line2D([], [], color=COLOURS[i % len(COLOURS)], marker=("", "o", "s", "^")[i // 7 % 4])
-        for i in range(len(runs))
-    ]
+    handles = [Line2D([], [], **_style(index)) for index in range(len(runs))]
     dashes = [Line2D([], [], color="0.3", linestyle=_DASHES.get(name, ":")) for name in metrics]
     labels = [run.label for run in runs] + [_NAMES.get(name, name) for name in metrics]
     axes.legend(handles + dashes, labels, frameon=False, fontsize=SMALL, loc="best")
