@@ -36,7 +36,7 @@ _NAMES = {"received": "received", "post_local": "after local training"}
 
 
 def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
-    """Draw test accuracy, and mean R beside it, over the rounds.
+    """Draw test accuracy, and mean R beside it where there is any, over the rounds.
 
     Args:
         runs: At least one; each has a colour.
@@ -47,17 +47,22 @@ def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
     """
     if not any(line for run in runs for line in run.accuracy.values()):
         raise ValueError("runs: expected at least one scored round, got none")
-    figure = new_figure(9.0, 3.6)
-    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
+    both = any(run.mean_r for run in runs)
+    figure = new_figure(9.0 if both else 5.6, 3.6)
+    panels = figure.subplots(1, 1 + both, squeeze=False, width_ratios=(1.5, 1.0)[: 1 + both])[0]
+    panels[0].set_ylabel("test accuracy, %")
     for index, run in enumerate(runs):
-        _draw(left, right, run, _style(index))
-    left.set(xlabel="round", ylabel="test accuracy, %")
-    right.set(xlabel="round", ylabel="mean R")
-    right.set_ylim(bottom=0)
-    for axes in (left, right):
+        _draw_accuracy(panels[0], run, _style(index))
+        if both:
+            panels[1].plot(list(run.mean_r), list(run.mean_r.values()), **_style(index))
+    if both:
+        panels[1].set_ylabel("mean R")
+        panels[1].set_ylim(bottom=0)
+    for axes in panels:
+        axes.set_xlabel("round")
         plain_axes(axes)
         _whole_rounds(axes)
-    _legend(left, runs)
+    _legend(panels[0], runs)
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
@@ -66,17 +71,17 @@ def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
 def _style(index: int) -> dict[str, Any]:
     """Return colour and marker of a run: a palette that is used up starts again with markers."""
     lap, place = divmod(index, len(COLOURS))
-    return {"color": COLOURS[place], "marker": _MARKERS[lap % len(_MARKERS)]}
+    marker = _MARKERS[lap % len(_MARKERS)]
+    return {"color": COLOURS[place], "linewidth": 1.6, "marker": marker, "markersize": 3}
 
 
-def _draw(left: "Axes", right: "Axes", run: Curves, own: Mapping[str, Any]) -> None:
-    style: dict[str, Any] = {**own, "linewidth": 1.6, "markersize": 3}
+def _draw_accuracy(axes: "Axes", run: Curves, style: dict[str, Any]) -> None:
     for metric, line in run.accuracy.items():
         values = [100 * value for value in line.values()]
-        left.plot(list(line), values, linestyle=_DASHES.get(metric, ":"), **style)
-        if len(line) == 1:  # a line of one point is invisible
-            left.plot(list(line), values, "o", color=own["color"], markersize=4)
-    right.plot(list(run.mean_r), list(run.mean_r.values()), **style)
+        # A line of one point would be invisible.
+        marker = "o" if len(line) == 1 else style["marker"]
+        dashes = _DASHES.get(metric, ":")
+        axes.plot(list(line), values, **style | {"linestyle": dashes, "marker": marker})
 
 
 def _whole_rounds(axes: "Axes") -> None:

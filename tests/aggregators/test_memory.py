@@ -70,7 +70,8 @@ def test_beside_uploads_and_result_there_is_next_to_nothing(aggregator, banks):
     made = call()
     extra = (resident(peak=True) - before) / bytes_of(uploads)
     del made
-    assert banks - 0.3 < extra < banks + 0.2
+    # The lower bound only shows that the measure sees a bank: freed memory may be used again.
+    assert banks / 2 - 0.1 < extra < banks + 0.2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
