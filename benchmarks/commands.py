@@ -12,6 +12,7 @@ import torch
 from benchmarks.board import Board
 from benchmarks.estimate import Estimator, clock
 from benchmarks.fields import choose
+from benchmarks.finished import find_finished
 from benchmarks.jobs import Job, Resolver, check_only, expand, select_shard, unique
 from benchmarks.launch import devices, has_warm
 from benchmarks.ledger import LEDGER, read_ledger
@@ -79,9 +80,10 @@ def report(options: Namespace) -> int:
     profile = _profile(options)
     tables = load_tables(options.tables)
     runs = _runs(options)
-    lines = gather(_ledger(options, profile), runs if runs.is_dir() else None)
+    folders = find_finished(runs)
+    lines = gather(_ledger(options, profile), folders)
     output = user_path(options.output, "--output")
-    for path in write_report(tables, profile, lines, output, Resolver()):
+    for path in write_report(tables, profile, lines, output, Resolver(), folders):
         Terminal().say(str(path))
     return 0
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import plot_column
-from benchmarks.finished import describe_run, find_finished
+from benchmarks.finished import describe_run
 from benchmarks.formats import latex, markdown, to_csv
 from benchmarks.jobs import Resolver, expand
 from benchmarks.ledger import read_ledger
+from benchmarks.norms import Folders, plot_norms
 from benchmarks.profiles import Profile
 from benchmarks.summary import Cells, Section, remarks, sections
 from benchmarks.tables import Table
@@ -17,7 +18,7 @@ from cwfed.results import write_atomic
 Line = dict[str, Any]
 
 
-def gather(ledger: Path, runs: Path | None) -> list[Line]:
+def gather(ledger: Path, folders: Folders) -> list[Line]:
     """Return all finished runs: the ledger's lines, then those of folders that it does not have.
 
     Raises:
@@ -26,7 +27,6 @@ def gather(ledger: Path, runs: Path | None) -> list[Line]:
     """
     lines = read_ledger(ledger)
     known = {line["key"] for line in lines}
-    folders = find_finished(runs) if runs else {}
     return lines + [
         describe_run(paths[0], {}) for key, paths in sorted(folders.items()) if key not in known
     ]
@@ -44,16 +44,26 @@ def write_report(
     lines: Sequence[Line],
     output: Path,
     resolver: Resolver,
+    folders: Folders,
 ) -> list[Path]:
-    """Write each table as .md, .tex and .csv, and its curves as .png; return the files."""
+    """Write each table as .md, .tex and .csv, its curves and norms as .png; return the files.
+
+    Args:
+        tables: Which.
+        profile: Which settings.
+        lines: Finished runs, see `gather`.
+        output: Where to write.
+        resolver: Resolves configurations.
+        folders: Where runs are whose norms can be drawn.
+    """
     output.mkdir(parents=True, exist_ok=True)
     written = []
     for table in tables:
         cells = cells_of(table, profile, resolver)
         found = sections(table, cells, lines, generated=profile.generated)
-        plots = _plot(found, output)
+        plots, missing = _plot(found, folders, output)
         texts = {
-            "md": markdown(table, found, remarks(table, cells, lines), plots),
+            "md": markdown(table, found, [*remarks(table, cells, lines), *missing], plots),
             "tex": latex(found),
             "csv": to_csv(found),
         }
@@ -65,12 +75,21 @@ def write_report(
     return written
 
 
-def _plot(found: Sequence[Section], output: Path) -> dict[Section, list[str]]:
+def _plot(
+    found: Sequence[Section], folders: Folders, output: Path
+) -> tuple[dict[Section, list[str]], list[str]]:
+    """Draw all figures; return their names by section, and why some are missing."""
     plots: dict[Section, list[str]] = {}
+    missing = []
     for section in found:
         kind = "-generated" * section.generated
         for column in section.table.columns.values():
-            name = f"{section.table.name}-{column.name}-{section.rounds}r{kind}.png"
-            if plot_column(section, column, output / name):
-                plots.setdefault(section, []).append(name)
-    return plots
+            name = f"{section.table.name}-{column.name}-{section.rounds}r{kind}"
+            if not plot_column(section, column, output / f"{name}.png"):
+                continue
+            plots.setdefault(section, []).append(f"{name}.png")
+            if section.table.heatmaps:
+                reasons = plot_norms(section, column, folders, output / f"{name}-norms.png")
+                missing += reasons
+                plots[section] += [f"{name}-norms.png"] * (not reasons)
+    return plots, missing

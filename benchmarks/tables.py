@@ -28,6 +28,7 @@ A table needs no code. All there is to say, in a file of ``benchmarks/tables/`` 
       fedavg: [60.68]                              # null: not known, printed as n/a
       cwfedavg_output: [{value: 91, approx: true, tolerance: 2}]    # given as "about"
     sibling: {source: …, rounds: 2000, values: {fedavg: [55.09]}}   # a second yardstick
+    heatmaps: [fedavg, cwfedavg_output]            # rows whose norms `report` draws side by side
     notes: [Printed under the table.]
     rounds: {cpu: 100}                             # by profile, instead of the profile's
     seeds: {cpu: [0, 1]}
@@ -102,6 +103,7 @@ class Table:
         paper: Published figures by row and column.
         sibling: Figures of other papers, by row and column.
         sibling_title: Where those are from.
+        heatmaps: Rows whose output layers are drawn side by side.
         rounds: By profile.
         seeds: By profile.
     """
@@ -118,6 +120,7 @@ class Table:
     paper: Mapping[tuple[str, str], Published]
     sibling: Mapping[tuple[str, str], float | None]
     sibling_title: str
+    heatmaps: tuple[str, ...]
     notes: tuple[str, ...]
     rounds: Mapping[str, int] = field(default_factory=dict)
     seeds: Mapping[str, list[int]] = field(default_factory=dict)
@@ -167,10 +170,11 @@ def load_table(path: Path) -> Table:
         fields.take("options", "a mapping", {}),
         columns,
         rows,
-        _first(fields, rows),
+        _some_rows(fields, "first", rows),
         paper,
         _sibling(sibling, rows, columns),
         _sibling_title(sibling),
+        _some_rows(fields, "heatmaps", rows),
         _notes(fields),
         _by_profile(fields, "rounds", "an integer >= 1"),
         _by_profile(fields, "seeds", "a list of integers >= 0"),
@@ -219,9 +223,9 @@ def _row(name: str, own: Fields, columns: Mapping[str, Column]) -> Row:
     )
 
 
-def _first(fields: Fields, rows: Mapping[str, Row]) -> tuple[str, ...]:
-    names = fields.take("first", "a list", [])
-    return tuple(choose(str(name), [*rows], f"{fields.where}first") for name in names)
+def _some_rows(fields: Fields, field: str, rows: Mapping[str, Row]) -> tuple[str, ...]:
+    names = fields.take(field, "a list", [])
+    return tuple(choose(str(name), [*rows], f"{fields.where}{field}") for name in names)
 
 
 def _grid(

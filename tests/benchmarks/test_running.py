@@ -116,6 +116,21 @@ def test_the_report_needs_no_run_folders(finished, tmp_path):
     assert "2 of 1,000 rounds, generated data" in (tmp_path / "a" / "small.md").read_text()
 
 
+def test_norms_are_drawn_from_run_folders_and_missed_where_there_are_none(finished, tmp_path):
+    _, runs = finished
+    table = write_table(tmp_path, heatmaps=["local", "fedavg"])
+    norms = "small-tiny-2r-generated-norms.png"
+    options = ["report", str(table), "--profile", "smoke", "--ledger", str(runs / "ledger.jsonl")]
+    assert main([*options, "--runs", str(runs), "-o", str(tmp_path / "a")]) == 0
+    assert (tmp_path / "a" / norms).read_bytes().startswith(b"\x89PNG")
+    assert f"({norms})" in (tmp_path / "a" / "small.md").read_text()
+    # The ledger alone has no norms: said, not passed over.
+    assert main([*options, "--runs", str(tmp_path / "none"), "-o", str(tmp_path / "b")]) == 0
+    text = (tmp_path / "b" / "small.md").read_text()
+    assert norms not in text
+    assert "are not drawn; local, fedavg: no run folder with snapshots" in text
+
+
 def test_verification_reruns_and_catches_a_changed_number(finished, tmp_path, capsys):
     table, runs = finished
     ledger = tmp_path / "ledger.jsonl"
