@@ -11,7 +11,7 @@ from cwfed.cli.files import UsageError, config_root
 SPEC = Path(__file__).resolve().parents[3] / "shared" / "spec" / "paper_tables.yaml"
 PAPER = ("table1_pathological", "table2_practical", "table3_ablation", "table4_robustness")
 STUDIES = ("sweep_lambda", "sweep_layers", "sweep_distribution", "sweep_participation",
-           "study_digits", "study_mnist")  # fmt: skip
+           "study_digits", "study_mnist", "heatmaps")  # fmt: skip
 READ = {
     "fedavg": "received",
     "fedprox": "received",
