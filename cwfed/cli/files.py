@@ -18,7 +18,7 @@ class UsageError(Exception):
 GROUPS = {"algorithm", "client", "trainer", "checkpoint", "snapshots", "released_code"}
 """Options that are groups of options."""
 
-NOT_IN_FILES = {"config", "resume", "plot", "save"}
+NOT_IN_FILES = {"config", "resume", "plot", "save", "trusted_modules"}
 """Options that a file cannot hold."""
 
 
@@ -119,7 +119,8 @@ def load_mapping(path: Path) -> dict[str, Any]:
             raise UsageError(
                 f"{path}: {group}: expected a mapping of options, got {str(value[group])[:60]!r}"
             )
-    if unknown := NOT_IN_FILES & value.keys():
+    # Printed configurations hold them as null.
+    if unknown := {name for name in NOT_IN_FILES & value.keys() if value[name] is not None}:
         raise UsageError(f"{path}: {min(unknown)}: expected on the command line, not in a file")
     return value
 
