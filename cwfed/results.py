@@ -7,8 +7,9 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -27,6 +28,9 @@ Score = Mapping[str, Tensor]
 
 SNAPSHOTS = "snapshots"
 METRICS = ("received", "post_local")
+
+MOST_ARRAYS = 1 << 28
+"""Bytes that the arrays of a snapshot may unpack to."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,41 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomic(path, content.getvalue())
 
 
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read what `write_arrays` wrote: numbers only, without running any code.
+
+    Raises:
+        ValueError: The file is damaged, or unpacks to more than arrays of a run do.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            size = sum(member.file_size for member in file.infolist())
+        if size > MOST_ARRAYS:
+            raise ValueError(f"it unpacks to {size:,} bytes")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except Exception as error:  # a damaged zip fails in many ways
+        raise ValueError(f"{path}: expected a snapshot, got a damaged file: {error}") from error
+
+
+@contextmanager
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """Turn what goes wrong while a file is made sense of into a ValueError that names it.
+
+    Args:
+        path: The file.
+        expected: What it should hold, for the message.
+    """
+    try:
+        yield
+    except (
+        *(OSError, ValueError, TypeError, LookupError, AttributeError),
+        *(ArithmeticError, RecursionError, MemoryError, csv.Error),
+    ) as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{path}: expected {expected}: {reason:.200}") from error
+
+
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
     """Append one JSON line and make sure that it is on the disk."""
     with path.open("a", encoding="utf-8") as file:
@@ -214,7 +253,7 @@ def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
         try:
             line = json.loads(text)
             valid = line["round"] == number - 1
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, LookupError, RecursionError):
             if number == len(texts):
                 break
             valid = False

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
+import zipfile
+from dataclasses import fields
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -69,17 +70,36 @@ def load_newest(folder: Path, identity: str) -> FederatedState | None:
                 f"({identity[:12]}), got one of {str(seal.get('identity'))[:12]}"
             )
         try:
-            payload = torch.load(path, map_location="cpu", weights_only=True)
-            return FederatedState(**payload)
-        except (TypeError, RuntimeError, UnpicklingError) as error:
+            return _read_state(path)
+        except Exception as error:  # a damaged file makes PyTorch raise nearly anything
             raise ValueError(f"{path}: expected a state of this version, got: {error}") from error
     return None
+
+
+def _read_state(path: Path) -> FederatedState:
+    with zipfile.ZipFile(path) as file:
+        # PyTorch packs nothing: a small file that unpacks to more than there is was not saved here.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in file.infolist()):
+            raise ValueError("a packed archive")
+    state = FederatedState(**torch.load(path, map_location="cpu", weights_only=True))
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if field.name == "round":
+            sound = type(value) is int and value >= 0
+        else:
+            sound = isinstance(value, dict) and all(
+                isinstance(name, str) and isinstance(tensor, torch.Tensor)
+                for name, tensor in value.items()
+            )
+        if not sound:
+            raise ValueError(f"{field.name} is of another kind")
+    return state
 
 
 def _read_seal(path: Path) -> dict[str, Any] | None:
     try:
         seal = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return seal if isinstance(seal, dict) else None
 

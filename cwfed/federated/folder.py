@@ -178,7 +178,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     try:
         result = json.loads((path / RESULT).read_text(encoding="utf-8"))
         finished = result["schema_version"] >= 1 and result["received"] and result["rounds"] >= 0
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
     return result if finished else None
 

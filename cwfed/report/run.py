@@ -16,7 +16,7 @@ import yaml
 
 from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, ROUNDS, read_result
 from cwfed.federated.loggers import flatten
-from cwfed.results import SNAPSHOTS, read_lines, snapshot_path
+from cwfed.results import SNAPSHOTS, read_arrays, read_lines, reading, snapshot_path
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -80,34 +80,40 @@ class Run:
             config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ValueError(f"{folder}: expected a run folder with a {CONFIG}") from None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise ValueError(f"{folder / CONFIG}: expected a configuration: {error}") from error
         if not isinstance(config, dict) or "algorithm" not in config:
             raise ValueError(f"{folder / CONFIG}: expected a run's configuration")
-        return cls(folder, config, read_result(folder), read_lines(folder / ROUNDS))
+        with reading(folder / ROUNDS, "lines of rounds"):
+            lines = read_lines(folder / ROUNDS)
+        return cls(folder, config, read_result(folder), lines)
 
     @property
     def algorithm(self) -> str:
         """Name of the method."""
-        return str(self.config["algorithm"]["name"])
+        with reading(self.path / CONFIG, "the method's name"):
+            return str(self.config["algorithm"]["name"])
 
     @property
     def dataset(self) -> str:
         """Class of the data source, without its module."""
-        return str(self.config["data"]["class_path"]).rpartition(".")[2]
+        with reading(self.path / CONFIG, "the class of the data"):
+            return str(self.config["data"]["class_path"]).rpartition(".")[2]
 
     @property
     def seed(self) -> int:
         """The seed."""
-        return int(self.config["seed"])
+        with reading(self.path / CONFIG, "a seed"):
+            return int(self.config["seed"])
 
     @cached_property
     def rounds(self) -> "DataFrame":
         """A row a round, the initialisation as round 0; columns such as ``received/accuracy``."""
         from pandas import DataFrame
 
-        table = DataFrame([{"round": line["round"], **flatten(line)} for line in self.lines])
-        return table.set_index("round") if len(table) else table
+        with reading(self.path / ROUNDS, "figures of every round"):
+            table = DataFrame([{"round": line["round"], **flatten(line)} for line in self.lines])
+            return table.set_index("round") if len(table) else table
 
     def accuracy(self, metric: Literal["received", "post_local"] = "received") -> "DataFrame":
         """Return every client's test accuracy, a row a scored round and a column a client.
@@ -123,10 +129,11 @@ class Run:
         if metric not in ("received", "post_local"):
             raise ValueError(f"metric: expected 'received' or 'post_local', got {metric!r}")
         total_M = self.label_counts("test").to_numpy().sum(1)
-        scored = {line["round"]: line[metric]["correct"] for line in self.lines if line[metric]}
-        correct = DataFrame.from_dict(scored, orient="index", columns=range(len(total_M)))
-        correct.index.name, correct.columns.name = "round", "client"
-        return correct / np.where(total_M > 0, total_M, np.nan)
+        with reading(self.path / ROUNDS, "every client's correct predictions"):
+            scored = {line["round"]: line[metric]["correct"] for line in self.lines if line[metric]}
+            correct = DataFrame.from_dict(scored, orient="index", columns=range(len(total_M)))
+            correct.index.name, correct.columns.name = "round", "client"
+            return correct / np.where(total_M > 0, total_M, np.nan)
 
     @cached_property
     def clients(self) -> "DataFrame":
@@ -135,14 +142,15 @@ class Run:
 
         if not (self.path / CLIENTS).is_file():
             return DataFrame()
-        with (self.path / CLIENTS).open(encoding="utf-8", newline="") as file:
-            rows = [
-                {name: float(text) if text else np.nan for name, text in row.items()}
-                for row in csv.DictReader(file)
-            ]
-        table = DataFrame(rows)
-        whole = ["client", "samples", "train", "val", "test", "classes"]
-        return table.astype(dict.fromkeys(whole, "int64")).set_index("client")
+        with reading(self.path / CLIENTS, "a row of numbers for every client"):
+            with (self.path / CLIENTS).open(encoding="utf-8", newline="") as file:
+                rows = [
+                    {name: float(text) if text else np.nan for name, text in row.items()}
+                    for row in csv.DictReader(file)
+                ]
+            table = DataFrame(rows)
+            whole = ["client", "samples", "train", "val", "test", "classes"]
+            return table.astype(dict.fromkeys(whole, "int64")).set_index("client")
 
     @cached_property
     def _labels(self) -> dict[str, Any]:
@@ -150,18 +158,19 @@ class Run:
         try:
             labels = json.loads(path.read_text(encoding="utf-8"))
             labels["classes"], labels["counts"]["test"], labels["p"]
+            return dict(labels)
         except FileNotFoundError:
             raise ValueError(
                 f"{path}: not there, since the run was made by a version that wrote none"
             ) from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
             raise ValueError(f"{path}: expected label counts, got a damaged file") from error
-        return dict(labels)
 
     @property
     def classes(self) -> list[str]:
         """K names of classes."""
-        return list(self._labels["classes"])
+        with reading(self.path / LABELS, "names of classes"):
+            return list(self._labels["classes"])
 
     def label_counts(self, part: Part = "train") -> "DataFrame":
         """Return label counts, a row a client and a column a class.
@@ -174,13 +183,15 @@ class Run:
         counts = self._labels["counts"]
         if part not in counts:
             raise ValueError(f"part: expected one of {', '.join(counts)}, got {part!r}")
-        index = RangeIndex(len(counts[part]), name="client")
-        return DataFrame(counts[part], index=index, columns=self.classes)
+        with reading(self.path / LABELS, "a row of counts for every client"):
+            index = RangeIndex(len(counts[part]), name="client")
+            return DataFrame(counts[part], index=index, columns=self.classes, dtype="int64")
 
     @property
     def p_MK(self) -> np.ndarray:
         """Label distributions that R is measured against, float64 ``[M, K]``."""
-        return np.asarray(self._labels["p"])
+        with reading(self.path / LABELS, "a distribution for every client"):
+            return np.asarray(self._labels["p"], dtype=np.float64)
 
     @cached_property
     def snapshot_rounds(self) -> list[int]:
@@ -203,12 +214,15 @@ class Run:
             there = ", ".join(map(str, self.snapshot_rounds))
             raise ValueError(f"round: expected one of {there}, got {wanted}")
         path = snapshot_path(self.path, wanted)
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                held = dict(arrays)
-            norms = held["norms_upload"], held["norms_received"]
-        except Exception as error:  # a damaged zip fails in many ways
-            raise ValueError(f"{path}: expected a snapshot, got a damaged file") from error
+        held = read_arrays(path)
+        with reading(path, "norms of the output layers by client and class"):
+            norms = [_matrix(held[name]) for name in ("norms_upload", "norms_received")]
         prefix = "mixing_"
         mixing = {n.removeprefix(prefix): v for n, v in held.items() if n.startswith(prefix)}
         return Snapshot(wanted, *norms, mixing)
+
+
+def _matrix(values: np.ndarray) -> np.ndarray:
+    if values.ndim != 2 or values.dtype.kind != "f":
+        raise ValueError(f"got {values.dtype} {list(values.shape)}")
+    return values
