@@ -10,6 +10,7 @@ _UNION = re.compile(
     r"Given value type:[^\n]*\n\s*Given value: ([^\n]*)",
     re.S,
 )
+_DENIED = re.compile(r"Importing '(\S+)' is not allowed, denied by the '(\S+)' entry")
 _REWRITES = [
     # A callable's frame around what is wrong with its class.
     (r"Type \S*Callable\[.*?expects a function or a callable class: ", ""),
@@ -41,6 +42,8 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
         message: What the parser said, possibly on many lines.
         known: Names of options, for suggestions.
     """
+    if denied := _DENIED.search(message):
+        return _denial(denied[1], denied[2], message)
     value = re.search(r"dot import path string: (\S+)", message)
     for pattern, replacement in _REWRITES:
         message = re.sub(pattern, replacement, message, flags=re.S)
@@ -62,6 +65,16 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
     message = " ".join(message.split())
     field = ".".join(dict.fromkeys(keys))
     return f"{field}: {message}" if field else message
+
+
+def _denial(path: str, entry: str, message: str) -> str:
+    """Say what a configuration may not name: outside of what is trusted, or harmful by itself."""
+    reason = f"expected a class, got {path}, which runs code or touches files when it is called"
+    if entry == "*":
+        reason = f"expected a class of a trusted module (--trusted_modules), got {path}"
+    option = re.search(r"(--[\w.]+\.help)\b", message)
+    field = option[1] if option else ".".join(dict.fromkeys(_KEY.findall(message)))
+    return f"{field}: {reason}" if field else reason
 
 
 def _branches(union: re.Match[str]) -> str:
