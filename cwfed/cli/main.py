@@ -11,6 +11,7 @@ from importlib import import_module
 from cwfed import __version__
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
+from cwfed.cli.messages import shown
 from cwfed.cli.trust import restrict_imports, search_current_folder, take_trusted
 
 _DESCRIPTION = """\
@@ -75,9 +76,9 @@ def _run(command: str, arguments: Sequence[str]) -> int:
 
 
 def _complain(command: str, message: str) -> None:
-    text = " ".join(message.split())
-    shown = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
-    Terminal(stderr=True).say(f"cwfed {command}: error: {shown}")
+    text = shown(" ".join(message.split()))
+    short = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+    Terminal(stderr=True).say(f"cwfed {command}: error: {short}")
 
 
 class _Stderr(logging.Handler):
@@ -86,7 +87,7 @@ class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         with suppress(OSError, ValueError):
-            sys.stderr.write(f"{record.getMessage()}\n")
+            sys.stderr.write(f"{shown(record.getMessage())}\n")
 
 
 @contextmanager

@@ -34,6 +34,16 @@ _REWRITES = [
     (r"Problem with given class_path '([^']+)':", r"\1:"),
 ]
 
+# What a terminal would obey instead of showing it, except for tabs and ends of lines.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
+
+
+def shown(text: str) -> str:
+    """Return a text as a terminal shows it: names of files and classes may hold commands to it."""
+    return text.translate(_CONTROLS)
+
 
 def explain(message: str, known: Iterable[str] = ()) -> str:
     """Rewrite a parser's message as ``field: expected …, got …`` on one line.

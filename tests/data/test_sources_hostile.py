@@ -17,6 +17,7 @@ from image_files import encode, fails, load, small_images, write_cifar, write_mn
 from PIL import Image
 from torchvision import datasets
 
+from cwfed.cli import main
 from cwfed.data import decoding, limits
 from cwfed.data.sources import CIFAR10, CIFAR100, MNIST, ImageFolder, Parquet, TinyImageNet
 
@@ -117,6 +118,14 @@ def test_names_that_a_terminal_would_obey_or_cannot_write(tmp_path):
         with open(folder + name, "wb") as file:
             file.write(encode(np.zeros((3, 8, 8), np.uint8)))
     assert load(ImageFolder(str(tmp_path / "in")), tmp_path).class_names == (r"a\udcff\x1b[2J",)
+
+
+def test_messages_do_not_command_a_terminal(tmp_path, capsys):
+    folder = tmp_path / "a\x1b[2J\x9b"
+    folder.mkdir()
+    arguments = ["--data", "ImageFolder", "--data.path", str(folder)]
+    assert main(["partition", "--config", "quickstart", *arguments]) == 2
+    assert r"a\x1b[2J\x9b has no folders" in capsys.readouterr().err
 
 
 # Archives
