@@ -20,6 +20,12 @@ _REWRITES = [
     (r"(?:typing\.)?Literal\[([^\]]*)\]", r"\1"),
     (r"Expected '(\S+)' to be a subclass of (\w+)", r"expected a subclass of \2, got \1"),
     (
+        r"Expected '(\S+)' to be a function that returns (\w+)\..*",
+        r"expected a subclass of \2, got \1",
+    ),
+    # What the parser cannot look into, such as functions of builtins.
+    (r"'OverloadedName' object has no attribute.*Got value: (\S+)", r"expected a class, got \1"),
+    (
         r"Import path (\S+) does not correspond to a subclass of (\w+)",
         r"expected a subclass of \2, got \1",
     ),
