@@ -6,18 +6,16 @@ Legend: M clients. Accuracies are fractions between 0 and 1.
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
 
+from cwfed.atomic import append_atomic, make_folder, write_atomic
 from cwfed.functional.fairness import fairness, pooled_accuracy
 
 SCHEMA_VERSION = 1
@@ -27,6 +25,8 @@ Score = Mapping[str, Tensor]
 
 SNAPSHOTS = "snapshots"
 METRICS = ("received", "post_local")
+LINE_FIELDS = {"round", "participants", *METRICS, "mean_R", "bytes", "seconds"}
+"""What a result is made from, of every line of ``rounds.jsonl``."""
 
 
 @dataclass(frozen=True)
@@ -156,21 +156,6 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
     }
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is whole or not there: temporary file, fsync, rename."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(file.name)
-            raise
-    path.chmod(0o666 & ~_umask())
-
-
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file atomically."""
     write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
@@ -183,18 +168,15 @@ def snapshot_path(folder: Path, round_: int) -> Path:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write NumPy's ``npz`` atomically; its folder is made if missing."""
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     content = io.BytesIO()
     np.savez_compressed(content, **cast(Any, arrays))
     write_atomic(path, content.getvalue())
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Append one JSON line and make sure that it is on the disk."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Append one JSON line, whole or not at all, and make sure that it is on the disk."""
+    append_atomic(path, json.dumps(line, allow_nan=False) + "\n")
 
 
 def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
@@ -207,23 +189,48 @@ def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
     Raises:
         ValueError: A line other than the last is damaged, or rounds are missing.
     """
-    lines: list[dict[str, Any]] = []
+    lines, rest = split_lines(path, count)
+    if rest and not (len(rest) == 1 and _is_cut(rest[0])):
+        raise ValueError(damage(path, len(lines), rest[0]))
+    return lines
+
+
+def split_lines(path: Path, count: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the whole lines of ``rounds.jsonl`` up to the first that is damaged, and the rest.
+
+    Args:
+        path: The file; a missing one has no lines.
+        count: Read no more than so many lines from the start.
+
+    Returns:
+        The lines of rounds 0, 1, 2, ..., and the texts of all lines from the damaged one on.
+    """
     texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     texts = texts[:count]
-    for number, text in enumerate(texts, 1):
+    lines: list[dict[str, Any]] = []
+    for text in texts:
         try:
             line = json.loads(text)
-            valid = line["round"] == number - 1
-        except (ValueError, TypeError, KeyError):
-            if number == len(texts):
+            if line["round"] != len(lines):
                 break
-            valid = False
-        if not valid:
-            raise ValueError(
-                f"{path}: expected round {number - 1} in line {number}, got {text!r:.80}"
-            )
+        except (ValueError, TypeError, KeyError):
+            break
         lines.append(line)
-    return lines
+    return lines, texts[len(lines) :]
+
+
+def damage(path: Path, round_: int, text: str) -> str:
+    """Return what is wrong with the line of a round, in words."""
+    return f"{path}: expected round {round_} in line {round_ + 1}, got {text!r:.80}"
+
+
+def _is_cut(text: str) -> bool:
+    """Return whether a line is no JSON with a round at all, as when its end is missing."""
+    try:
+        json.loads(text)["round"]
+    except (ValueError, TypeError, KeyError):
+        return True
+    return False
 
 
 def write_clients(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -234,9 +241,3 @@ def write_clients(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(table)
     write_atomic(path, text.getvalue())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

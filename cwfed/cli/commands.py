@@ -14,10 +14,10 @@ from jsonargparse import ArgumentParser, Namespace
 from cwfed.cli.files import UsageError, order_arguments, take_option, user_path
 from cwfed.cli.guard import (
     FAILED,
-    INTERRUPTED,
-    TERMINATED,
+    Stop,
     Terminal,
-    Termination,
+    explain_os,
+    is_out_of_memory,
     setting_up,
 )
 from cwfed.cli.parser import (
@@ -28,13 +28,15 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
-from cwfed.engines.workers import WorkerError
+from cwfed.engines.workers import STOPPING, WorkerError
+from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment
 from cwfed.federated.folder import (
     CONFIG,
     FolderWriter,
     RunFolder,
+    is_finished,
     read_result,
     require_empty,
 )
@@ -46,12 +48,25 @@ from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
+from cwfed.results import RoundRecord
 
 log = logging.getLogger("cwfed")
 
 
 def fit(arguments: Sequence[str]) -> int:
     """Train: a new run, or the rest of one."""
+    stop = Stop()
+    with stop.watch(STOPPING):
+        try:
+            return _fit_until(stop, arguments)
+        except KeyboardInterrupt:
+            if stop.received is None:
+                raise
+            log.warning("stopped by %s before the first round", stop.received.name)
+            return stop.code()
+
+
+def _fit_until(stop: Stop, arguments: Sequence[str]) -> int:
     parser = make_parser("fit", "Train a method on a divided data set.")
     add_fit_options(parser)
     folders, others = take_option(arguments, "--resume")
@@ -61,11 +76,11 @@ def fit(arguments: Sequence[str]) -> int:
     with setting_up():
         config = parse(parser, order_arguments(arguments))
         path = resumed or _new_folder(config)
-    if resumed and read_result(resumed):
+    if resumed and is_finished(resumed):
         log.info("%s is finished already; nothing changed", resumed)
         _show_result(resumed)
         return 0
-    return _fit(parser, config, path, resume=bool(resumed))
+    return _fit(parser, config, path, stop, resume=bool(resumed))
 
 
 def partition(arguments: Sequence[str]) -> int:
@@ -110,37 +125,82 @@ def _new_folder(config: Namespace) -> Path:
     return path
 
 
-def _fit(parser: ArgumentParser, config: Namespace, path: Path, *, resume: bool) -> int:
+def _fit(parser: ArgumentParser, config: Namespace, path: Path, stop: Stop, *, resume: bool) -> int:
     progress = ProgressPrinter(config.algorithm.name, Terminal(stderr=True))
-    with setting_up():
-        loop, run, folder = _prepare(parser, config, path, progress)
-        state = folder.restore(run) if resume else folder.create(run)
-    _announce(run, path, state)
-    # Handed over, not kept: it would hold gigabytes for the whole run.
-    states = [state or loop.initial_state(run.initialisation())]
-    del state
-    termination = Termination()
     try:
-        with termination.watch():
+        with setting_up():
+            loop, run, writer = _prepare(parser, config, path, progress, stop)
+            state = writer.folder.restore(run) if resume else writer.folder.create(run)
+        _announce(run, path, state)
+        # Handed over, not kept: it would hold gigabytes for the whole run.
+        states = [state or loop.initial_state(run.initialisation())]
+        del state
+        try:
             loop.run(states.pop())
-    except KeyboardInterrupt:
+        except BaseException:
+            _save_last(writer)
+            raise
+    except UsageError:
+        if not resume and (path / CONFIG).is_file():
+            log.warning("continue with: cwfed fit --resume %s", path)
+        raise
+    except BaseException as error:
+        said = _explain(error, path, stop)
         progress.close()
-        log.warning("interrupted; continue with: cwfed fit --resume %s", path)
-        return TERMINATED if termination.received else INTERRUPTED
-    except WorkerError as error:
-        progress.close()
-        log.error("%s", error)
-        log.warning("finished rounds are kept; continue with: cwfed fit --resume %s", path)
-        return FAILED
+        return _end(error, said, path, stop)
     finally:
         progress.close()
     _show_result(path)
     return 0
 
 
+class _StopAtLast(LoopCallback):
+    """Stops after the round if a signal's exception was lost, as in a destructor it is."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.stop = stop
+
+    def on_round(self, record: RoundRecord, state: FederatedState) -> None:
+        """Raise what was lost."""
+        if self.stop.received:
+            raise KeyboardInterrupt
+
+
+def _save_last(writer: FolderWriter) -> None:
+    """Save the last finished round, if it can be; what ended the run is what matters."""
+    try:
+        writer.save()
+    except OSError as error:
+        log.debug("the last round could not be saved: %s", error)
+
+
+def _explain(error: BaseException, path: Path, stop: Stop) -> str | None:
+    """Return in one line why a run ended; None for an error that needs its traceback."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"stopped by {stop.received.name}" if stop.received else "interrupted"
+    if is_out_of_memory(error):
+        return "no memory is left (fewer workers, smaller batches or a smaller chunk need less)"
+    if isinstance(error, OSError):
+        return f"cannot go on: {explain_os(error)}"
+    return str(error) if isinstance(error, WorkerError) else None
+
+
+def _end(error: BaseException, said: str | None, path: Path, stop: Stop) -> int:
+    """Say why a run ended and how to go on; return the exit code."""
+    if isinstance(error, Exception):
+        log.error("%s", said or f"{type(error).__name__}: {error}")
+    else:
+        log.warning("%s", said)
+    if (path / CONFIG).is_file():
+        log.warning("finished rounds are kept; continue with: cwfed fit --resume %s", path)
+    if said is None:
+        raise error
+    return stop.code() if isinstance(error, KeyboardInterrupt) else FAILED
+
+
 def _prepare(
-    parser: ArgumentParser, config: Namespace, path: Path, progress: ProgressPrinter
-) -> tuple[FederatedLoop, PreparedRun, RunFolder]:
+    parser: ArgumentParser, config: Namespace, path: Path, progress: ProgressPrinter, stop: Stop
+) -> tuple[FederatedLoop, PreparedRun, FolderWriter]:
     """Make everything that can fail on a user's mistake, before anything is written."""
     absolute_paths(config)
     experiment, made = build(parser, config)
@@ -153,11 +213,10 @@ def _prepare(
     loggers = make_loggers(made.logger, path, path.name)
     # The writers come first: a round that is shown can be resumed from. The snapshot before the
     # round's line: a round that is resumed from has its snapshot.
-    writers = [
-        SnapshotWriter(path, experiment.snapshots.every),
-        FolderWriter(folder, run, experiment.checkpoint),
-    ]
-    return run.loop([*writers, progress, RoundLogger(loggers, values)]), run, folder
+    writer = FolderWriter(folder, run, experiment.checkpoint)
+    snapshots = SnapshotWriter(path, experiment.snapshots.every)
+    shown = [progress, RoundLogger(loggers, values), _StopAtLast(stop)]
+    return run.loop([snapshots, writer, *shown]), run, writer
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:

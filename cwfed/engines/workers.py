@@ -17,6 +17,13 @@ from torch import Tensor
 
 from cwfed.engines.shared import SharedModel
 
+STOPPING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+    if hasattr(signal, name)
+)
+"""What ends a run: Ctrl-C, a polite end, a closed terminal, a cluster's warning."""
+
 
 class WorkerError(RuntimeError):
     """Something went wrong in a worker; the message carries its traceback."""
@@ -166,14 +173,14 @@ def _explaining_death(worker: _Worker) -> Iterator[None]:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Start a process that is deaf to Ctrl-C and to a polite end.
+    """Start a process that is deaf to what ends a run.
 
-    They reach every process of a terminal or a job; the parent decides what they mean.
+    It reaches every process of a terminal or a job; the parent decides what it means.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:
