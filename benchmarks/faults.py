@@ -12,13 +12,16 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,9 +35,13 @@ from cwfed.atomic import TEMPORARY
 from cwfed.cli import main as run_cwfed
 from cwfed.cli.guard import FAILED, INTERRUPTED, USAGE_ERROR, Terminal
 from cwfed.federated.folder import CHECKPOINTS, CLIENTS, CONFIG, LABELS, PARTITION, RESULT, ROUNDS
+from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.state import FederatedState
 from cwfed.results import SNAPSHOTS, split_lines
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
+FILE_LIMIT, MEMORY_LIMIT = "limit of file size", "limit of memory"
+SMALL_DISK = "small disk (tmpfs)"
 ROUND_COUNT = 2
 _FIT = [
     *("fit", "--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -83,6 +90,7 @@ def forked(
     log: Path,
     injector: Injector | None = None,
     disturb: Callable[[int], None] = lambda pid: None,
+    prepare: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run cwfed in a forked process.
 
@@ -91,28 +99,35 @@ def forked(
         log: File that takes its output.
         injector: Counts its steps and fails one.
         disturb: Called with its process id while it runs.
+        prepare: Called in it before it starts.
     """
     steps = log.with_suffix(".steps")
     steps.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
-        _work(arguments, log, steps, injector)
+        _work(arguments, log, steps, injector, prepare)
     disturb(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     names = json.loads(steps.read_text()) if steps.exists() else []
     return Outcome(code, log.read_text(errors="replace"), names)
 
 
-def _work(arguments: Sequence[str], log: Path, steps: Path, injector: Injector | None) -> None:
+def _work(
+    arguments: Sequence[str],
+    log: Path,
+    steps: Path,
+    injector: Injector | None,
+    prepare: Callable[[], None],
+) -> None:
     code = 70
     try:
         for name in SIGNALS:  # what this process inherited, as under nohup, is not the test
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ.pop("SLURM_JOB_ID", None)
         sys.stdout = sys.stderr = log.open("w", buffering=1)
         if injector:
             injector.install()
+        prepare()
         code = run_cwfed(arguments)
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -272,9 +287,9 @@ def differences(reference: Path, folder: Path) -> list[str]:
         ours, theirs = folder / name, reference / name
         if not (ours.exists() and theirs.exists()):
             different.append(f"{name} is missing in one")
-        elif (name in _WHOLE and ours.read_bytes() != theirs.read_bytes()) or _read(ours) != _read(
-            theirs
-        ):
+            continue
+        same_bytes = name not in _WHOLE or ours.read_bytes() == theirs.read_bytes()
+        if not (same_bytes and _read(ours) == _read(theirs)):
             different.append(name)
     return different
 
@@ -322,6 +337,51 @@ def gone(trial: Trial, every: int, tally: Tally) -> None:
             tally.problems.append(f"gone at {trial.steps[number]}: {outcome.text[-300:]}")
 
 
+def limited(trial: Trial, tally: dict[str, Tally]) -> None:
+    """Have the system itself refuse: large files, and memory beyond what the process has."""
+    for size in (3_000, 30_000, 300_000, 1_000_000):
+        shutil.rmtree(trial.folder, ignore_errors=True)
+        prepare = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
+        outcome = forked(trial.fit, trial.log, prepare=prepare)
+        trial.judge(outcome, f"files of {size} bytes", tally[FILE_LIMIT])
+    for more in (0, 1, 2, 3, 4, 5, 6, 8):
+        shutil.rmtree(trial.folder, ignore_errors=True)
+        outcome = forked(trial.fit, trial.log, prepare=partial(_limit_memory, more << 20))
+        trial.judge(outcome, f"{more} MiB of memory", tally[MEMORY_LIMIT])
+
+
+def _limit_memory(more: int) -> None:
+    """Take the memory away once the rounds start; before, the run would choose other settings."""
+    start = FederatedLoop.run
+
+    def run(loop: FederatedLoop, state: FederatedState) -> FederatedState:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + more
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        return start(loop, state)
+
+    setattr(FederatedLoop, "run", run)  # noqa: B010
+
+
+def filled(trial: Trial, tally: Tally, terminal: Terminal) -> None:
+    """Run on disks that are really too small, make them larger, and resume; needs root."""
+    shutil.rmtree(trial.folder, ignore_errors=True)
+    trial.folder.mkdir()
+    for kilobytes in (4, 8, 16, 64, 1000, 1100, 1200, 2100, 2200, 2300):
+        size = f"size={kilobytes}k"
+        mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(trial.folder)]
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            terminal.say("small disks are passed over: nothing can be mounted here")
+            return
+        try:
+            outcome = forked(trial.fit, trial.log)
+            larger = ["mount", "-o", "remount,size=64m", str(trial.folder)]
+            subprocess.run(larger, check=True)
+            trial.judge(outcome, f"a disk of {kilobytes} kB", tally)
+        finally:
+            subprocess.run(["umount", str(trial.folder)], check=True)
+
+
 def table(tallies: dict[str, Tally]) -> str:
     """Return what was lost as a table in Markdown."""
     rows = [
@@ -345,8 +405,10 @@ def run(options: Namespace, scratch: Path, terminal: Terminal) -> dict[str, Tall
         for fault in faults_of(kind, trial.steps, options.every):
             trial.inject(fault, tally)
         terminal.say(f"{kind}: {tally.injected} injected, {len(tally.problems)} problems")
-    tallies[GONE] = Tally()
+    tallies |= {kind: Tally() for kind in (GONE, FILE_LIMIT, MEMORY_LIMIT, SMALL_DISK)}
     gone(trial, options.every, tallies[GONE])
+    limited(trial, tallies)
+    filled(trial, tallies[SMALL_DISK], terminal)
     if options.timed:
         workers = ["--trainer.engine", "parallel", "--trainer.workers", "2"]
         (scratch / "timed").mkdir()
@@ -365,6 +427,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the random times")
     terminal = Terminal()
     torch.set_num_threads(1)
+    os.environ.pop("SLURM_JOB_ID", None)  # other exit codes
     with TemporaryDirectory() as scratch:
         tallies = run(parser.parse_args(), Path(scratch), terminal)
     terminal.say(table(tallies))

@@ -179,7 +179,8 @@ def _explain(error: BaseException, path: Path, stop: Stop) -> str | None:
     if isinstance(error, KeyboardInterrupt):
         return f"stopped by {stop.received.name}" if stop.received else "interrupted"
     if is_out_of_memory(error):
-        return "no memory is left (fewer workers, smaller batches or a smaller chunk need less)"
+        advice = "fewer workers, smaller batches or a smaller chunk need less"
+        return f"no memory is left ({advice}): {error}".removesuffix(": ")
     if isinstance(error, OSError):
         return f"cannot go on: {explain_os(error)}"
     return str(error) if isinstance(error, WorkerError) else None

@@ -76,7 +76,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     said = str(error).lower()
-    refused = ("can't allocate memory", "cannot allocate memory", "not enough memory")
+    refused = (
+        "can't allocate memory",
+        "cannot allocate memory",
+        "not enough memory",
+        "could not create a primitive",  # oneDNN, which has no other words for it
+    )
     return isinstance(error, RuntimeError | OSError) and any(text in said for text in refused)
 
 
