@@ -278,10 +278,11 @@ def fingerprint(folder: Path) -> str:
 
 def differences(reference: Path, folder: Path) -> list[str]:
     """Return in which files a run differs from one that was left alone, seconds aside."""
-    names = [*_WHOLE, ROUNDS, RESULT]
-    for kind in (SNAPSHOTS, CHECKPOINTS):
-        files = {p.name for f in (reference, folder) for p in (f / kind).glob("round_*")}
-        names += [f"{kind}/{name}" for name in sorted(files)]
+    files = [p.name for p in (reference / SNAPSHOTS).iterdir()]
+    # Of the checkpoints the newest: a stop adds one, and the last ones stay.
+    newest = max((reference / CHECKPOINTS).glob("*.pt"))
+    names = [*_WHOLE, ROUNDS, RESULT, *(f"{SNAPSHOTS}/{name}" for name in sorted(files))]
+    names += [f"{CHECKPOINTS}/{newest.with_suffix(end).name}" for end in (".pt", ".json")]
     different = []
     for name in names:
         ours, theirs = folder / name, reference / name
