@@ -43,7 +43,7 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
 FILE_LIMIT, MEMORY_LIMIT = "limit of file size", "limit of memory"
 SMALL_DISK = "small disk (tmpfs)"
 ROUND_COUNT = 2
-_FIT = [
+SMALL_FIT = [
     *("fit", "--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
     *("--data.samples_per_class", "10", "--partition.num_clients", "3", "--rounds"),
     *(str(ROUND_COUNT), "--model.hidden_features", "8", "--trainer.accelerator", "cpu"),
@@ -149,7 +149,7 @@ class Trial:
     def __init__(self, scratch: Path, options: Sequence[str] = _ENGINE) -> None:
         self.folder = scratch / "run"  # always the same: the configuration holds it
         self.log = scratch / "log.txt"
-        self.fit = [*_FIT, *options, "--run_dir", str(self.folder)]
+        self.fit = [*SMALL_FIT, *options, "--run_dir", str(self.folder)]
         self.reference = scratch / "reference"
         self._seen: dict[str, tuple[str | None, int]] = {}
         start = time.monotonic()

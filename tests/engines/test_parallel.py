@@ -167,7 +167,7 @@ def test_a_worker_that_dies_is_named_with_its_client():
     pool.close()
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", workers.STOPPING)
 def test_workers_leave_signals_to_their_parent(which):
     pool, replies = make_pool(), []
     pool.run([task("signal_me", which, replies=replies)])
