@@ -15,7 +15,7 @@ from time import monotonic
 
 import torch
 
-from benchmarks.faults import forked
+from benchmarks.faults_trial import forked
 from cwfed.cli.guard import Terminal
 from cwfed.federated.folder import ROUNDS, FolderWriter
 from cwfed.federated.state import FederatedState

@@ -191,7 +191,7 @@ def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
     """
     lines, rest = split_lines(path, count)
     if rest and not (len(rest) == 1 and _is_cut(rest[0])):
-        raise ValueError(damage(path, len(lines), rest[0]))
+        raise ValueError(_damage(path, len(lines), rest[0]))
     return lines
 
 
@@ -219,7 +219,23 @@ def split_lines(path: Path, count: int | None = None) -> tuple[list[dict[str, An
     return lines, texts[len(lines) :]
 
 
-def damage(path: Path, round_: int, text: str) -> str:
+def recorded_rounds(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the lines of ``rounds.jsonl`` that a run can go on from.
+
+    Args:
+        path: The file; a missing one has no lines.
+
+    Returns:
+        The lines of rounds 0, 1, 2, ... that have all that a result is made from; and what is
+        wrong with the next line, in words, if there is one.
+    """
+    lines, rest = split_lines(path)
+    whole = next((n for n, line in enumerate(lines) if not set(line) >= LINE_FIELDS), len(lines))
+    rest = [*map(json.dumps, lines[whole:]), *rest]
+    return lines[:whole], _damage(path, whole, rest[0]) if rest else None
+
+
+def _damage(path: Path, round_: int, text: str) -> str:
     """Return what is wrong with the line of a round, in words."""
     return f"{path}: expected round {round_} in line {round_ + 1}, got {text!r:.80}"
 

@@ -26,13 +26,12 @@ from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.results import (
-    LINE_FIELDS,
     SNAPSHOTS,
     RoundRecord,
     append_line,
-    damage,
     make_result,
     read_lines,
+    recorded_rounds,
     split_lines,
     write_clients,
     write_json,
@@ -139,7 +138,7 @@ class RunFolder:
             )
         if not (self.path / LABELS).exists():
             self._write_division(run)
-        lines, damaged = self._recorded()
+        lines, damaged = recorded_rounds(self.path / ROUNDS)
         like, folder = run.initialisation(), self.path / CHECKPOINTS
         try:
             state = load_newest(folder, self.identity(run), like, len(lines) - 1)
@@ -154,16 +153,6 @@ class RunFolder:
         remove_temporaries(folders)
         for path in (self.path / CHECKPOINTS).glob("*.pt.partial"):  # of earlier versions
             path.unlink(missing_ok=True)
-
-    def _recorded(self) -> tuple[list[dict[str, Any]], str | None]:
-        """Return the whole lines of ``rounds.jsonl``, and what is wrong with the next, if any."""
-        path = self.path / ROUNDS
-        lines, rest = split_lines(path)
-        whole = next((n for n, line in enumerate(lines) if not set(line) >= LINE_FIELDS), None)
-        if whole is not None:
-            rest = [json.dumps(line) for line in lines[whole:]] + rest
-            lines = lines[:whole]
-        return lines, damage(path, len(lines), rest[0]) if rest else None
 
     def _cut(self, lines: list[dict[str, Any]], count: int, damaged: str | None) -> None:
         """Cut ``rounds.jsonl`` back to the rounds of the state; say what is repeated."""

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from benchmarks.faults import Trial, differences, forked
+from benchmarks.faults_check import differences
+from benchmarks.faults_trial import Trial, forked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
 

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from benchmarks.faults import Tally, Trial, broken_files, forked
+from benchmarks.faults_check import broken_files
 from benchmarks.faults_inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
+from benchmarks.faults_trial import Tally, Trial, forked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
 
