@@ -17,7 +17,6 @@ from cwfed.cli.guard import (
     Stop,
     Terminal,
     explain_os,
-    is_out_of_memory,
     setting_up,
 )
 from cwfed.cli.parser import (
@@ -28,7 +27,7 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
-from cwfed.engines.workers import STOPPING, WorkerError
+from cwfed.engines.workers import STOPPING, WorkerError, is_out_of_memory
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment

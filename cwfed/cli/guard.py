@@ -69,22 +69,6 @@ def explain_os(error: OSError) -> str:
     return f"{where}{error.strerror}{f' ({advice})' if advice else ''}"
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory has run out, of the machine, the process or the GPU."""
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    said = str(error).lower()
-    refused = (
-        "can't allocate memory",
-        "cannot allocate memory",
-        "not enough memory",
-        "could not create a primitive",  # oneDNN, which has no other words for it
-    )
-    return isinstance(error, RuntimeError | OSError) and any(text in said for text in refused)
-
-
 class Stop:
     """Lets a signal end a run as Ctrl-C does: at once, but not while something is written.
 

@@ -58,6 +58,20 @@ class _Worker:
     task: Task | None = field(default=None)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory has run out, of the machine, the process or the GPU."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    said = str(error).lower()
+    refused = (
+        "can't allocate memory",
+        "cannot allocate memory",
+        "not enough memory",
+        "could not create a primitive",  # oneDNN, which has no other words for it
+    )
+    return isinstance(error, RuntimeError | OSError) and any(text in said for text in refused)
+
+
 def start_method(threads: int) -> str:
     """Return how processes are started.
 
@@ -201,8 +215,9 @@ def _serve(
             try:
                 servant = servant or make()
                 reply = getattr(servant, call)(models, *arguments)
-            except Exception:
-                reply = _Failure(traceback.format_exc())
+            except Exception as error:
+                lost = is_out_of_memory(error)
+                reply = _Failure(f"no memory is left: {error}" if lost else traceback.format_exc())
             pipe.send(reply)
 
 
