@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cwfed.atomic import write_atomic
 from cwfed.data.images import ImageData
 from cwfed.functional.partition import holdout
 from cwfed.functional.seeding import numpy_generator
@@ -154,12 +154,7 @@ class Manifest:
         target = Path(path)
         if not target.parent.is_dir():
             raise ValueError(f"path: expected an existing folder, got {target.parent}")
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            draft.write_text(self.to_json(), encoding="utf-8")
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_atomic(target, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Manifest:

@@ -19,11 +19,12 @@ from uuid import uuid4
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.client_figures import client_histograms, client_table, summarise_run
-from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, uninterrupted, versions
+from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, versions
 from cwfed.federated.heatmaps import draw_distributions, draw_mixing
 from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.signals import uninterrupted
 from cwfed.federated.snapshots import snapshot
 from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import read_records
