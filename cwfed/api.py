@@ -76,12 +76,19 @@ def fit(
     return _train(plan, progress)
 
 
-def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bool = True) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    faults_policy: str | None = None,
+    progress: bool = True,
+) -> Run:
     """Continue a run after an interruption, to the same numbers; a finished one is only read.
 
     Args:
         path: The run folder.
         data_dir: Where the data set lies, if it has moved.
+        faults_policy: What is done from now on about clients that fail: ``exclude`` or ``stop``.
         progress: Whether to show the rounds on standard error.
 
     Returns:
@@ -98,6 +105,8 @@ def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bo
         arguments = ["--resume", os.fspath(path)]
         if data_dir is not None:
             arguments.append(f"--data_dir={os.fspath(data_dir)}")
+        if faults_policy is not None:
+            arguments.append(f"--faults.policy={faults_policy}")
         plan = plan_fit(arguments)
     if is_finished(plan.path):
         return Run.load(plan.path)

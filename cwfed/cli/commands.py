@@ -48,8 +48,8 @@ from cwfed.report.summary import result_table
 
 log = logging.getLogger("cwfed")
 
-_THE_MACHINES = ("--data_dir", "--wandb.mode")
-"""What a resumed run may do otherwise: where the data are, whether the network can be used."""
+_CHANGEABLE = ("--data_dir", "--wandb.mode", "--faults.policy")
+"""What a resumed run may do otherwise, since no number depends on it."""
 
 
 @dataclass
@@ -234,14 +234,14 @@ def _prepare(
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
-    """Return the arguments of the run in the folder; only what is the machine's may change."""
+    """Return the arguments of the run in the folder; only `_CHANGEABLE` may change."""
     if not (folder / CONFIG).is_file():
         raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
     for argument in others:
-        if argument.startswith("--") and argument.split("=")[0] not in _THE_MACHINES:
+        if argument.startswith("--") and argument.split("=")[0] not in _CHANGEABLE:
             raise UsageError(
                 f"{argument.split('=')[0]}: a resumed run keeps its configuration; expected only "
-                f"{' and '.join(_THE_MACHINES)} beside --resume, got {argument}"
+                f"{', '.join(_CHANGEABLE)} beside --resume, got {argument}"
             )
     return ["--config", str(folder / CONFIG), *others]
 

@@ -26,11 +26,11 @@ from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.results import (
-    SNAPSHOTS,
     RoundRecord,
     append_line,
     make_result,
     read_lines,
+    read_yaml,
     recorded_rounds,
     split_lines,
     write_clients,
@@ -55,13 +55,16 @@ log = logging.getLogger("cwfed")
 def portable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a resolved configuration, less what depends on the machine.
 
-    Engines, threads and batches of evaluation change the last bits of a number at most. Faults at
-    their defaults are left out, as in configurations that are older than this group.
+    Engines, threads and batches of evaluation change the last bits of a number at most. What ends
+    a run (``faults.policy``) changes no number of the rounds before, and may change when it is
+    resumed. Faults at their defaults are left out, as in configurations older than this group.
     """
     kept = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
-    usual = asdict(FaultOptions())
-    if usual | (kept.get("faults") or {}) == usual:
-        kept.pop("faults", None)
+    usual, faults = asdict(FaultOptions()), dict(kept.pop("faults", None) or {})
+    if "policy" in faults:
+        faults["policy"] = usual["policy"]
+    if usual | faults != usual:
+        kept["faults"] = faults
     trainer = config.get("trainer") or {}
     kept["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
     for name in ("data", "partition"):
@@ -112,9 +115,7 @@ class RunFolder:
         require_empty(self.path)
         self._clean()
         # Written first: a folder with a configuration is one that can be resumed.
-        write_atomic(
-            self.path / CONFIG, yaml.safe_dump(dict(self.config), sort_keys=False, width=100)
-        )
+        self._write_config(self.config)
         self._write_division(run)
         return None
 
@@ -158,12 +159,22 @@ class RunFolder:
         except ValueError as error:
             raise ValueError(f"{damaged}; {error}" if damaged else str(error)) from error
         self._cut(lines, state.round + 1 if state else 0, damaged)
+        self._keep_policy()
         return state
+
+    def _keep_policy(self) -> None:
+        """Write what a resumed run does about failures into its configuration, if it is new."""
+        config = dict(read_yaml(self.path / CONFIG))
+        if (faults := self.config.get("faults")) != config.get("faults"):
+            self._write_config(config | {"faults": faults})
+
+    def _write_config(self, config: Mapping[str, Any]) -> None:
+        text = yaml.safe_dump(dict(config), sort_keys=False, width=100)
+        write_atomic(self.path / CONFIG, text)
 
     def _clean(self) -> None:
         """Remove what a kill has left unfinished."""
-        folders = [self.path / name for name in (".", CHECKPOINTS, SNAPSHOTS)]
-        remove_temporaries(folders)
+        remove_temporaries([self.path, *(path for path in self.path.iterdir() if path.is_dir())])
         for path in (self.path / CHECKPOINTS).glob("*.pt.partial"):  # of earlier versions
             path.unlink(missing_ok=True)
 
