@@ -11,6 +11,7 @@ _UNION = re.compile(
     re.S,
 )
 _DENIED = re.compile(r"Importing '(\S+)' is not allowed, denied by the '(\S+)' entry")
+_NO_GROUP = re.compile(r"Unable to load config '(.*)' - Unable to load config \".*\"")
 _REWRITES = [
     # A callable's frame around what is wrong with its class.
     (r"Type \S*Callable\[.*?expects a function or a callable class: ", ""),
@@ -80,6 +81,7 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
     )
     message = " ".join(message.split())
     field = ".".join(dict.fromkeys(keys))
+    message = _NO_GROUP.sub(lambda m: _group(field, m[1], known), message)
     return f"{field}: {message}" if field else message
 
 
@@ -91,6 +93,14 @@ def _denial(path: str, entry: str, message: str) -> str:
     option = re.search(r"(--[\w.]+\.help)\b", message)
     field = option[1] if option else ".".join(dict.fromkeys(_KEY.findall(message)))
     return f"{field}: {reason}" if field else reason
+
+
+def _group(name: str, value: str, known: Iterable[str]) -> str:
+    """Say what a group of options is."""
+    one = next((option for option in known if option.startswith(f"{name}.")), f"{name}.NAME")
+    return (
+        f"expected its options one by one, such as --{one}, or a YAML file of them, got {value!r}"
+    )
 
 
 def _branches(union: re.Match[str]) -> str:

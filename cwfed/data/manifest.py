@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cwfed.atomic import write_atomic
 from cwfed.data.images import ImageData
 from cwfed.data.limits import MOST_TEXT, require_regular
 from cwfed.functional.partition import holdout
@@ -156,12 +156,7 @@ class Manifest:
         target = Path(path)
         if not target.parent.is_dir():
             raise ValueError(f"path: expected an existing folder, got {target.parent}")
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            draft.write_text(self.to_json(), encoding="utf-8")
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_atomic(target, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Manifest:
