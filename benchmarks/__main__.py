@@ -7,10 +7,12 @@
   verify TABLE/ROW/COLUMN           run a number of the ledger again and compare
   dashboard TABLE --project P       a W&B workspace and report of runs made with --wandb P
 
-A TABLE is the name of a shipped table or a YAML file; none means all shipped tables.
+A TABLE is the name of a shipped table or a YAML file; none means all shipped tables. For tables
+that others wrote: `--trusted_modules A B`, as in `cwfed fit --help`.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,6 +20,7 @@ from typing import NoReturn
 from benchmarks.options import add_commands, list_tables
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
+from cwfed.cli.trust import VARIABLE, restrict_imports, take_trusted
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_commands(parser)
     command = "benchmarks"
     try:
-        options = parser.parse_args(arguments)
+        options = parser.parse_args(_trust(sys.argv[1:] if arguments is None else arguments))
         command = f"benchmarks {options.command}"
         if options.command == "list":
             return list_tables()
@@ -55,6 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _trust(arguments: Sequence[str]) -> list[str]:
+    """Split off the trusted modules and hold this process and those that it starts to them."""
+    trusted, rest = take_trusted(arguments)
+    if trusted is not None:
+        restrict_imports(trusted)
+        os.environ[VARIABLE] = " ".join(trusted)
+    return rest
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ import torch
 
 from cwfed.cli.commands import FitPlan, plan_fit, start
 from cwfed.cli.files import GROUPS, UsageError, user_path
-from cwfed.cli.guard import Terminal, Termination
+from cwfed.cli.guard import Terminal
 from cwfed.cli.main import showing_messages
-from cwfed.federated.folder import read_result
+from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.folder import is_finished
 from cwfed.federated.lock import unlocked_afterwards
 from cwfed.federated.options import Algorithm
 from cwfed.federated.progress import ProgressPrinter
+from cwfed.federated.signals import Stop
 from cwfed.report.run import Run
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -59,7 +61,9 @@ def fit(
 
     Raises:
         ValueError: A mistake; the message is the one of the command line. Nothing is written.
-        KeyboardInterrupt: Ctrl-C, or SIGTERM. Finished rounds are kept; `resume` continues.
+        KeyboardInterrupt: Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 where the program does not handle
+            them. Finished rounds are kept; `resume` continues.
+        OSError: A file of the run cannot be written, as on a full disk; likewise.
         cwfed.engines.workers.WorkerError: A process of the parallel engine died; likewise.
         cwfed.federated.faults.RunStopped: The run cannot go on, or was asked not to; likewise.
     """
@@ -72,12 +76,19 @@ def fit(
     return _train(plan, progress)
 
 
-def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bool = True) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    faults_policy: str | None = None,
+    progress: bool = True,
+) -> Run:
     """Continue a run after an interruption, to the same numbers; a finished one is only read.
 
     Args:
         path: The run folder.
         data_dir: Where the data set lies, if it has moved.
+        faults_policy: What is done from now on about clients that fail: ``exclude`` or ``stop``.
         progress: Whether to show the rounds on standard error.
 
     Returns:
@@ -86,6 +97,7 @@ def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bo
     Raises:
         ValueError: The folder holds no run, or another process is writing it.
         KeyboardInterrupt: As for `fit`.
+        OSError: As for `fit`.
         cwfed.engines.workers.WorkerError: As for `fit`.
         cwfed.federated.faults.RunStopped: As for `fit`.
     """
@@ -93,8 +105,10 @@ def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bo
         arguments = ["--resume", os.fspath(path)]
         if data_dir is not None:
             arguments.append(f"--data_dir={os.fspath(data_dir)}")
+        if faults_policy is not None:
+            arguments.append(f"--faults.policy={faults_policy}")
         plan = plan_fit(arguments)
-    if read_result(plan.path):
+    if is_finished(plan.path):
         return Run.load(plan.path)
     return _train(plan, progress)
 
@@ -104,16 +118,17 @@ def _train(plan: FitPlan, progress: bool) -> Run:
     with ExitStack() as stack:
         stack.enter_context(_same_threads())
         stack.enter_context(unlocked_afterwards())
-        callbacks = []
+        stop = Stop()
+        stack.enter_context(stop.watch())
+        callbacks: list[LoopCallback] = [stop]
         if progress:
             stack.enter_context(showing_messages())
             printer = ProgressPrinter(plan.config.algorithm.name, Terminal(stderr=True))
             stack.callback(printer.close)
-            callbacks.append(printer)
+            callbacks.insert(0, printer)
         with _asking():
             loop, states = start(plan, callbacks)
-        with Termination().watch():
-            loop.run(states.pop())
+        loop.run(states.pop())
     return Run.load(plan.path)
 
 

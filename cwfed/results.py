@@ -6,20 +6,18 @@ Legend: M clients. Accuracies are fractions between 0 and 1.
 import csv
 import io
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, cast
 
 import numpy as np
 import yaml
 from torch import Tensor
 
+from cwfed.atomic import append_atomic, make_folder, write_atomic
 from cwfed.functional.fairness import fairness, pooled_accuracy
 
 SCHEMA_VERSION = 1
@@ -29,6 +27,8 @@ Score = Mapping[str, Tensor]
 
 SNAPSHOTS = "snapshots"
 METRICS = ("received", "post_local")
+LINE_FIELDS = {"round", "participants", *METRICS, "mean_R", "bytes", "seconds"}
+"""What a result is made from, of every line of ``rounds.jsonl``."""
 
 
 @dataclass(frozen=True)
@@ -166,21 +166,6 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
     }
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is whole or not there: temporary file, fsync, rename."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(file.name)
-            raise
-    path.chmod(0o666 & ~_umask())
-
-
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file atomically."""
     write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
@@ -193,7 +178,7 @@ def snapshot_path(folder: Path, round_: int) -> Path:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write NumPy's ``npz`` atomically; its folder is made if missing."""
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     content = io.BytesIO()
     np.savez_compressed(content, **cast(Any, arrays))
     write_atomic(path, content.getvalue())
@@ -213,11 +198,8 @@ def read_yaml(path: Path, expected: str = "a readable YAML file") -> Any:
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Append one JSON line and make sure that it is on the disk."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Append one JSON line, whole or not at all, and make sure that it is on the disk."""
+    append_atomic(path, json.dumps(line, allow_nan=False) + "\n")
 
 
 def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
@@ -230,23 +212,64 @@ def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
     Raises:
         ValueError: A line other than the last is damaged, or rounds are missing.
     """
-    lines: list[dict[str, Any]] = []
+    lines, rest = split_lines(path, count)
+    if rest and not (len(rest) == 1 and _is_cut(rest[0])):
+        raise ValueError(_damage(path, len(lines), rest[0]))
+    return lines
+
+
+def split_lines(path: Path, count: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the whole lines of ``rounds.jsonl`` up to the first that is damaged, and the rest.
+
+    Args:
+        path: The file; a missing one has no lines.
+        count: Read no more than so many lines from the start.
+
+    Returns:
+        The lines of rounds 0, 1, 2, ..., and the texts of all lines from the damaged one on.
+    """
     texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     texts = texts[:count]
-    for number, text in enumerate(texts, 1):
+    lines: list[dict[str, Any]] = []
+    for text in texts:
         try:
             line = json.loads(text)
-            valid = line["round"] == number - 1
-        except (ValueError, TypeError, KeyError):
-            if number == len(texts):
+            if line["round"] != len(lines):
                 break
-            valid = False
-        if not valid:
-            raise ValueError(
-                f"{path}: expected round {number - 1} in line {number}, got {text!r:.80}"
-            )
+        except (ValueError, TypeError, KeyError):
+            break
         lines.append(line)
-    return lines
+    return lines, texts[len(lines) :]
+
+
+def recorded_rounds(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the lines of ``rounds.jsonl`` that a run can go on from.
+
+    Args:
+        path: The file; a missing one has no lines.
+
+    Returns:
+        The lines of rounds 0, 1, 2, ... that have all that a result is made from; and what is
+        wrong with the next line, in words, if there is one.
+    """
+    lines, rest = split_lines(path)
+    whole = next((n for n, line in enumerate(lines) if not set(line) >= LINE_FIELDS), len(lines))
+    rest = [*map(json.dumps, lines[whole:]), *rest]
+    return lines[:whole], _damage(path, whole, rest[0]) if rest else None
+
+
+def _damage(path: Path, round_: int, text: str) -> str:
+    """Return what is wrong with the line of a round, in words."""
+    return f"{path}: expected round {round_} in line {round_ + 1}, got {text!r:.80}"
+
+
+def _is_cut(text: str) -> bool:
+    """Return whether a line is no JSON with a round at all, as when its end is missing."""
+    try:
+        json.loads(text)["round"]
+    except (ValueError, TypeError, KeyError):
+        return True
+    return False
 
 
 def write_clients(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -257,9 +280,3 @@ def write_clients(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(table)
     write_atomic(path, text.getvalue())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

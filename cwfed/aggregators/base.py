@@ -151,6 +151,9 @@ class Aggregator(ABC):
     def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return the state before the first round; tensors by name.
 
+        They keep their names, shapes and dtypes over the rounds: a checkpoint with others is taken
+        for one of another version.
+
         Args:
             server: What the server knows.
             initialisation: The common initialisation, M equal rows by name.

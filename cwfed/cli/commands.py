@@ -12,14 +12,7 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from cwfed.cli.files import UsageError, order_arguments, output_file, take_option, user_path
-from cwfed.cli.guard import (
-    FAILED,
-    INTERRUPTED,
-    TERMINATED,
-    Terminal,
-    Termination,
-    setting_up,
-)
+from cwfed.cli.guard import FAILED, Terminal, explain_os, setting_up, stop_code
 from cwfed.cli.parser import (
     absolute_paths,
     add_fit_options,
@@ -28,7 +21,7 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
-from cwfed.engines.workers import WorkerError
+from cwfed.engines.workers import WorkerError, is_out_of_memory
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment
@@ -37,6 +30,7 @@ from cwfed.federated.folder import (
     CONFIG,
     FolderWriter,
     RunFolder,
+    is_finished,
     read_result,
     require_empty,
 )
@@ -44,6 +38,7 @@ from cwfed.federated.loggers import make_reporters
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
+from cwfed.federated.signals import Stop
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.figures.style import SUFFIXES
@@ -53,8 +48,8 @@ from cwfed.report.summary import result_table
 
 log = logging.getLogger("cwfed")
 
-_THE_MACHINES = ("--data_dir", "--wandb.mode")
-"""What a resumed run may do otherwise: where the data are, whether the network can be used."""
+_CHANGEABLE = ("--data_dir", "--wandb.mode", "--faults.policy")
+"""What a resumed run may do otherwise, since no number depends on it."""
 
 
 @dataclass
@@ -76,12 +71,18 @@ class FitPlan:
 
 def fit(arguments: Sequence[str]) -> int:
     """Train: a new run, or the rest of one."""
-    plan = plan_fit(arguments)
-    if plan.resume and read_result(plan.path):
-        log.info("%s is finished already; nothing changed", plan.path)
-        _show_result(plan.path)
-        return 0
-    return _fit(plan)
+    stop = Stop()
+    with stop.watch():
+        try:
+            plan = plan_fit(arguments)
+            if plan.resume and is_finished(plan.path):
+                log.info("%s is finished already; nothing changed", plan.path)
+                _show_result(plan.path)
+                return 0
+            return _fit(plan, stop)
+        except KeyboardInterrupt:
+            log.warning("%s", _stopped(stop))
+            return stop_code(stop.received)
 
 
 def plan_fit(arguments: Sequence[str]) -> FitPlan:
@@ -150,31 +151,63 @@ def start(
     """
     with setting_up():
         loop, run, folder = _prepare(plan.parser, plan.config, plan.path, callbacks)
-        state = folder.restore(run) if plan.resume else folder.create(run)
+        initial = loop.initial_state(run.initialisation())
+        state = folder.restore(run, initial) if plan.resume else folder.create(run)
     _announce(run, plan.path, state)
-    return loop, [state or loop.initial_state(run.initialisation())]
+    return loop, [state or initial]
 
 
-def _fit(plan: FitPlan) -> int:
+def _fit(plan: FitPlan, stop: Stop) -> int:
     path, progress = plan.path, ProgressPrinter(plan.config.algorithm.name, Terminal(stderr=True))
-    loop, states = start(plan, [progress])
-    termination = Termination()
     try:
-        with termination.watch():
-            loop.run(states.pop())
-    except KeyboardInterrupt:
+        loop, states = start(plan, [progress, stop])
+        loop.run(states.pop())
+    except UsageError:
+        if not plan.resume and (path / CONFIG).is_file():
+            _say_how_to_go_on(path)
+        raise
+    except BaseException as error:
+        stop.settle()
         progress.close()
-        log.warning("interrupted; continue with: cwfed fit --resume %s", path)
-        return TERMINATED if termination.received else INTERRUPTED
-    except (WorkerError, RunStopped) as error:
-        progress.close()
-        log.error("%s", error)
-        log.warning("finished rounds are kept; continue with: cwfed fit --resume %s", path)
-        return FAILED
+        return _end(error, path, stop)
     finally:
         progress.close()
     _show_result(path)
     return 0
+
+
+def _end(error: BaseException, path: Path, stop: Stop) -> int:
+    """Say why a run ended and how to go on; return the exit code."""
+    said = _explain(error, stop)
+    if isinstance(error, KeyboardInterrupt):
+        log.warning("%s", said)
+    else:
+        log.error("%s", said or f"{type(error).__name__}: {error}")
+    _say_how_to_go_on(path)
+    if said is None:
+        raise error
+    return stop_code(stop.received) if isinstance(error, KeyboardInterrupt) else FAILED
+
+
+def _explain(error: BaseException, stop: Stop) -> str | None:
+    """Return in one line why a run ended; None for an error that needs its traceback."""
+    if isinstance(error, KeyboardInterrupt):
+        return _stopped(stop)
+    if is_out_of_memory(error):
+        advice = "fewer workers, smaller batches or a smaller chunk need less"
+        return f"no memory is left ({advice}): {error}".removesuffix(": ")
+    if isinstance(error, OSError):
+        return f"cannot go on: {explain_os(error)}"
+    return str(error) if isinstance(error, WorkerError | RunStopped) else None
+
+
+def _stopped(stop: Stop) -> str:
+    return f"stopped by {stop.received.name}" if stop.received else "interrupted"
+
+
+def _say_how_to_go_on(path: Path) -> None:
+    if (path / CONFIG).is_file():
+        log.warning("finished rounds are kept; continue with: cwfed fit --resume %s", path)
 
 
 def _prepare(
@@ -201,14 +234,14 @@ def _prepare(
 
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
-    """Return the arguments of the run in the folder; only what is the machine's may change."""
+    """Return the arguments of the run in the folder; only `_CHANGEABLE` may change."""
     if not (folder / CONFIG).is_file():
         raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
     for argument in others:
-        if argument.startswith("--") and argument.split("=")[0] not in _THE_MACHINES:
+        if argument.startswith("--") and argument.split("=")[0] not in _CHANGEABLE:
             raise UsageError(
                 f"{argument.split('=')[0]}: a resumed run keeps its configuration; expected only "
-                f"{' and '.join(_THE_MACHINES)} beside --resume, got {argument}"
+                f"{', '.join(_CHANGEABLE)} beside --resume, got {argument}"
             )
     return ["--config", str(folder / CONFIG), *others]
 

@@ -26,7 +26,7 @@ GROUPS = {
 }
 """Options that are groups of options."""
 
-NOT_IN_FILES = {"config", "resume", "plot", "save"}
+NOT_IN_FILES = {"config", "resume", "plot", "save", "trusted_modules"}
 """Options that a file cannot hold."""
 
 
@@ -145,7 +145,8 @@ def load_mapping(path: Path) -> dict[str, Any]:
             raise UsageError(
                 f"{path}: {group}: expected a mapping of options, got {str(value[group])[:60]!r}"
             )
-    if unknown := NOT_IN_FILES & value.keys():
+    # Printed configurations hold them as null.
+    if unknown := {name for name in NOT_IN_FILES & value.keys() if value[name] is not None}:
         raise UsageError(f"{path}: {min(unknown)}: expected on the command line, not in a file")
     return value
 

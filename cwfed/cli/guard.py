@@ -1,20 +1,23 @@
 """What stands between a person and a traceback: errors while setting up, signals, closed pipes."""
 
+import errno
 import os
 import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
 from cwfed.cli.files import UsageError
 
-FAILED, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-"""Exit codes: something broke, a user's mistake, Ctrl-C, SIGTERM."""
+FAILED, USAGE_ERROR, REQUEUE, INTERRUPTED = 1, 2, 75, 130
+"""Exit codes: something broke, a user's mistake, try again later (EX_TEMPFAIL), Ctrl-C.
+
+Any other signal ends with 128 and its number, as a shell would have it.
+"""
 
 DEBUG = "CWFED_DEBUG"
 """Environment variable that lets the traceback of a refused command through."""
@@ -35,7 +38,8 @@ def setting_up() -> Iterator[None]:
         if os.environ.get(DEBUG):
             raise
         meant = isinstance(error, ValueError | OSError)
-        text = str(error) or type(error).__name__
+        text = explain_os(error) if isinstance(error, OSError) else str(error)
+        text = text or type(error).__name__
         kind = "" if meant else f"{type(error).__name__}: "
         hint = "" if meant else f" (set {DEBUG}=1 for the traceback)"
         raise UsageError(f"{kind}{text}{hint}") from error
@@ -49,36 +53,41 @@ class PlainParser(ArgumentParser):
         raise UsageError(message)
 
 
-class Termination:
-    """Lets SIGTERM end a run as Ctrl-C does: after what is being written, with the same hint.
+_ADVICE = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "make room in your quota",
+    errno.EFBIG: "the system limits the size of files (ulimit -f)",
+    errno.EACCES: "allow this user to write there",
+    errno.EPERM: "allow this user to write there",
+    errno.EROFS: "the disk must be writable",
+    errno.ENOENT: "was the folder removed or renamed?",
+    errno.ENOTDIR: "was the folder replaced?",
+    errno.EIO: "is the disk broken or gone?",
+    errno.ESTALE: "is the network disk gone?",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+}
 
-    Attributes:
-        received: Whether SIGTERM came.
-    """
 
-    def __init__(self) -> None:
-        self.received = False
+def explain_os(error: OSError) -> str:
+    """Return what the system refused: which file, why, and what can be done."""
+    if error.errno is None:
+        return str(error)
+    where = f"{error.filename}: " if error.filename else ""
+    advice = _ADVICE.get(error.errno)
+    return f"{where}{error.strerror}{f' ({advice})' if advice else ''}"
 
-    @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Handle SIGTERM for a block; only the main thread can."""
-        try:
-            before = signal.signal(signal.SIGTERM, self._handle)
-        except ValueError:
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.received = True
-        raise KeyboardInterrupt
+def stop_code(received: signal.Signals | None) -> int:
+    """Return the exit code of a stopped run: under SLURM one to requeue by, but for Ctrl-C."""
+    if received in (None, signal.SIGINT):
+        return INTERRUPTED
+    return REQUEUE if "SLURM_JOB_ID" in os.environ else 128 + int(received or 0)
 
 
 class Terminal(Console):
-    """A console for plain text that outlives its reader: a closed pipe ends the output only.
+    """A console for plain text that outlives its reader: what is gone ends the output only.
+
+    Closed pipes, closed terminals and a disk too full for the log are no reason to end a run.
 
     Args:
         stderr: Write to standard error.
@@ -90,6 +99,13 @@ class Terminal(Console):
     def say(self, text: str) -> None:
         """Print one line, never broken."""
         self.print(text, soft_wrap=True)
+
+    def __exit__(self, *error: Any) -> None:
+        """Write what was printed in the block."""
+        try:
+            super().__exit__(*error)
+        except OSError:
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         """Send what follows nowhere."""

@@ -1,7 +1,6 @@
 """``cwfed fit``, ``cwfed partition``, ``cwfed plot`` and ``cwfed report``."""
 
 import logging
-import os
 import sys
 from argparse import ArgumentParser as TopParser
 from argparse import RawDescriptionHelpFormatter
@@ -12,6 +11,8 @@ from importlib import import_module
 from cwfed import __version__
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
+from cwfed.cli.messages import shown
+from cwfed.cli.trust import restrict_imports, search_current_folder, take_trusted
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.
@@ -57,13 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:
-    # Classes of one's own are found in the current folder, as `python -m cwfed` finds them.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    # Imported here, since they take seconds to load and --help and --version need neither.
-    module, name = COMMANDS[command]
-    run = getattr(import_module(f"cwfed.cli.{module}"), name)
     try:
+        trusted, arguments = take_trusted(arguments)
+        search_current_folder(trusted)
+        # Imported here, since they take seconds to load and --help and --version need neither.
+        module, name = COMMANDS[command]
+        run = getattr(import_module(f"cwfed.cli.{module}"), name)
+        if trusted is not None:
+            restrict_imports(trusted)
         return int(run(arguments))
     except UsageError as error:
         _complain(command, str(error))
@@ -74,9 +76,9 @@ def _run(command: str, arguments: Sequence[str]) -> int:
 
 
 def _complain(command: str, message: str) -> None:
-    text = " ".join(message.split())
-    shown = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
-    Terminal(stderr=True).say(f"cwfed {command}: error: {shown}")
+    text = shown(" ".join(message.split()))
+    short = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+    Terminal(stderr=True).say(f"cwfed {command}: error: {short}")
 
 
 class _Stderr(logging.Handler):
@@ -85,7 +87,7 @@ class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         with suppress(OSError, ValueError):
-            sys.stderr.write(f"{record.getMessage()}\n")
+            sys.stderr.write(f"{shown(record.getMessage())}\n")
 
 
 @contextmanager

@@ -10,6 +10,8 @@ _UNION = re.compile(
     r"Given value type:[^\n]*\n\s*Given value: ([^\n]*)",
     re.S,
 )
+_DENIED = re.compile(r"Importing '(\S+)' is not allowed, denied by the '(\S+)' entry")
+_NO_GROUP = re.compile(r"Unable to load config '(.*)' - Unable to load config \".*\"")
 _REWRITES = [
     # A callable's frame around what is wrong with its class.
     (r"Type \S*Callable\[.*?expects a function or a callable class: ", ""),
@@ -18,6 +20,12 @@ _REWRITES = [
     (r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1"),
     (r"(?:typing\.)?Literal\[([^\]]*)\]", r"\1"),
     (r"Expected '(\S+)' to be a subclass of (\w+)", r"expected a subclass of \2, got \1"),
+    (
+        r"Expected '(\S+)' to be a function that returns (\w+)\..*",
+        r"expected a subclass of \2, got \1",
+    ),
+    # What the parser cannot look into, such as functions of builtins.
+    (r"'OverloadedName' object has no attribute.*Got value: (\S+)", r"expected a class, got \1"),
     (
         r"Import path (\S+) does not correspond to a subclass of (\w+)",
         r"expected a subclass of \2, got \1",
@@ -33,6 +41,16 @@ _REWRITES = [
     (r"Problem with given class_path '([^']+)':", r"\1:"),
 ]
 
+# What a terminal would obey instead of showing it, except for tabs and ends of lines.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
+
+
+def shown(text: str) -> str:
+    """Return a text as a terminal shows it: names of files and classes may hold commands to it."""
+    return text.translate(_CONTROLS)
+
 
 def explain(message: str, known: Iterable[str] = ()) -> str:
     """Rewrite a parser's message as ``field: expected …, got …`` on one line.
@@ -41,6 +59,8 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
         message: What the parser said, possibly on many lines.
         known: Names of options, for suggestions.
     """
+    if denied := _DENIED.search(message):
+        return _denial(denied[1], denied[2], message)
     value = re.search(r"dot import path string: (\S+)", message)
     for pattern, replacement in _REWRITES:
         message = re.sub(pattern, replacement, message, flags=re.S)
@@ -61,7 +81,26 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
     )
     message = " ".join(message.split())
     field = ".".join(dict.fromkeys(keys))
+    message = _NO_GROUP.sub(lambda m: _group(field, m[1], known), message)
     return f"{field}: {message}" if field else message
+
+
+def _denial(path: str, entry: str, message: str) -> str:
+    """Say what a configuration may not name: outside of what is trusted, or harmful by itself."""
+    reason = f"expected a class, got {path}, which runs code or touches files when it is called"
+    if entry == "*":
+        reason = f"expected a class of a trusted module (--trusted_modules), got {path}"
+    option = re.search(r"(--[\w.]+\.help)\b", message)
+    field = option[1] if option else ".".join(dict.fromkeys(_KEY.findall(message)))
+    return f"{field}: {reason}" if field else reason
+
+
+def _group(name: str, value: str, known: Iterable[str]) -> str:
+    """Say what a group of options is."""
+    one = next((option for option in known if option.startswith(f"{name}.")), f"{name}.NAME")
+    return (
+        f"expected its options one by one, such as --{one}, or a YAML file of them, got {value!r}"
+    )
 
 
 def _branches(union: re.Match[str]) -> str:

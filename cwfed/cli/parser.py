@@ -4,20 +4,22 @@ import re
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
 from lightning.pytorch.loggers import Logger
 from torch import nn
+from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
 from cwfed.cli.files import REPLACING, UsageError, user_path
 from cwfed.cli.guard import setting_up
 from cwfed.cli.messages import explain
+from cwfed.cli.trust import restrict_imports
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.federated import Experiment
@@ -35,8 +37,8 @@ COMPONENTS: dict[str, type] = {
 }
 """Options whose value is chosen by class_path, and the base class that it must have."""
 
-PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save")
-"""Options that say where to read and write; not part of what a run is."""
+PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save", "trusted_modules")
+"""Options that say where to read and write and whom to trust; not part of what a run is."""
 
 
 class ConfigFile(ActionConfigFile):
@@ -57,9 +59,12 @@ class ConfigFile(ActionConfigFile):
 
 def make_parser(command: str, description: str) -> ArgumentParser:
     """Return the parser of one command: all options of an experiment and where it lives."""
+    restrict_imports(None)
     parser = ArgumentParser(prog=f"cwfed {command}", description=description, exit_on_error=False)
     parser.add_argument("--config", action=ConfigFile, help=_CONFIG_HELP)
     parser.add_argument("--data_dir", type=str | None, default=None, help=_DATA_DIR_HELP)
+    # Taken from the arguments before they are parsed; here for --help.
+    parser.add_argument("--trusted_modules", type=str, nargs="*", help=_TRUSTED_HELP)
     parser.add_class_arguments(Experiment, None, skip={"model"})
     parser.add_subclass_arguments(
         nn.Module,
@@ -105,12 +110,24 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         UsageError: Something is wrong; the message names the field.
     """
     try:
-        return parser.parse_args(list(arguments))
+        config = parser.parse_args(list(arguments))
     except ArgumentError as error:
         message = explain(str(error), option_names(parser))
         unknown = re.match(r"(?:.*: )?unknown key (\w+)", message)
         file = unknown and _file_with_key(unknown[1], arguments)
         raise UsageError(f"{file}: {message}" if file else message) from error
+    _check_optimizer(config.client.optimizer)
+    return config
+
+
+def _check_optimizer(choice: Any) -> None:
+    """Refuse a function with arguments: making the optimiser would call it, whatever it does."""
+    path = choice.get("class_path") if isinstance(choice, Namespace) else None
+    if path is None:
+        return
+    named = resolve_name(path)
+    if not (isinstance(named, type) and issubclass(named, Optimizer)):
+        raise UsageError(f"client.optimizer: expected a subclass of Optimizer, got {path}")
 
 
 def option_names(parser: ArgumentParser) -> list[str]:
@@ -165,9 +182,8 @@ def absolute_paths(config: Namespace) -> None:
 
 
 def _model_factory(choice: Namespace) -> ModelFactory:
-    module, _, name = choice.class_path.rpartition(".")
     init_args = choice.get("init_args") or Namespace()
-    return partial(getattr(import_module(module), name), **init_args.as_dict())
+    return partial(resolve_name(choice.class_path), **init_args.as_dict())
 
 
 def _instantiate(option: str, class_type: type, *args: Any, **kwargs: Any) -> Any:
@@ -188,6 +204,11 @@ _ALGORITHM_HELP = (
 _DATA_DIR_HELP = (
     "Folder searched for the data set before any download (parquet files, torchvision's layout, "
     "the zip). Default: the environment variable CWFED_DATA, else a folder in the user's cache."
+)
+_TRUSTED_HELP = (
+    "Modules that configurations may name, with all below them, beside cwfed and torch.optim; the "
+    "current folder is searched only if . is among them. For configurations that others wrote. "
+    "Default: the environment variable CWFED_TRUSTED_MODULES, else any module."
 )
 _RUN_DIR_HELP = "The run folder itself; new or empty. Default: a new folder below runs/."
 _RESUME_HELP = "Run folder to continue after an interruption, to the same numbers."

@@ -22,6 +22,7 @@ import torch
 
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
+from cwfed.data.limits import require_regular
 
 FORMAT_VERSION = 1
 SPOT_CHECKED = 64
@@ -80,7 +81,17 @@ def read_entry(cache_dir: Path, key: str) -> ImageData | None:
         return None
     try:
         return _open_entry(entry, key)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
+    # A file that somebody else left may be anything.
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         log.warning("%s: the cache entry is not usable (%s); decoding again", entry, error)
         return None
 
@@ -209,6 +220,8 @@ def _remove_stale(cache_dir: Path) -> None:
 
 def _open_entry(entry: Path, key: str) -> ImageData:
     """Map an entry; raise ValueError, OSError, KeyError or TypeError for an unsound one."""
+    for file in ("meta.json", "images.npy", "labels.npy"):
+        require_regular(entry / file)
     saved = json.loads((entry / "meta.json").read_text(encoding="utf-8"))
     meta = saved["meta"]
     _expect(
@@ -224,6 +237,9 @@ def _open_entry(entry: Path, key: str) -> ImageData:
     _expect("images.npy", (str(images.dtype), list(images.shape)), ("uint8", meta["shape"]))
     _expect("labels.npy", (str(labels.dtype), len(labels)), ("int64", meta["shape"][0]))
     _expect("labels", hashlib.sha256(labels).hexdigest(), meta["labels_sha256"])
+    _expect("names", [type(name) for name in meta["class_names"]], [str] * len(meta["class_names"]))
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(meta["class_names"]):
+        raise ValueError(f"labels: expected classes below {len(meta['class_names'])}")
     _expect("images", _spot_hash(images, np.arange(len(images))), meta["spot_sha256"])
     return ImageData(
         images_NCHW=torch.from_numpy(np.asarray(images)),

@@ -7,18 +7,21 @@ import hashlib
 import io
 import os
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
+
+from cwfed.data.limits import MOST_ENCODED, MOST_PIXELS, require_memory
 
 Mode = Literal["RGB", "L"]
 
@@ -27,6 +30,9 @@ GRAY_MODES = frozenset({"1", "L", "LA"})
 EIGHT_BIT_MODES = GRAY_MODES | {"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 CONTENT_VERSION = "cwfed-content/1"
 BATCH = 1024
+BATCH_BYTES = 1 << 27
+LARGE_PIXELS = 1 << 22
+_one_at_a_time = threading.Lock()
 
 
 class Encoded(NamedTuple):
@@ -124,16 +130,19 @@ def decode_samples(
 
     Raises:
         ValueError: An image is damaged, not 8 bit, animated, too large, transparent or of another
-            size than the first; the message names it.
+            size than the first, or all together do not fit into memory; the message names it.
     """
-    labels_N = np.empty(count, dtype=np.int64)
-    digests_N32 = np.empty((count, 32), dtype=np.uint8)
+    labels_N = np.empty(0, dtype=np.int64)
+    digests_N32 = np.empty((0, 32), dtype=np.uint8)
     images_NCHW = np.empty((0, 0, 0, 0), dtype=np.uint8)
     first, position = "", 0
     decode = partial(_decode_one, mode=mode, image_size=image_size)
     for sample, pixels_CHW, digest in _parallel(decode, encoded, count, title):
         if position == 0:
             first = sample.where
+            require_memory(first, count, pixels_CHW.shape)
+            labels_N = np.empty(count, dtype=np.int64)
+            digests_N32 = np.empty((count, 32), dtype=np.uint8)
             images_NCHW = np.empty((count, *pixels_CHW.shape), dtype=np.uint8)
         elif pixels_CHW.shape != images_NCHW.shape[1:]:
             raise ValueError(_size_message(sample.where, pixels_CHW, first, images_NCHW))
@@ -156,7 +165,7 @@ def decode_image(data: bytes, *, mode: Mode, image_size: int | None = None) -> n
     Raises:
         ValueError: The image cannot be taken as 8-bit pixels; the message says why.
     """
-    with _open(data) as image:
+    with _open(data) as image, _bounded(image):
         if image.format == "PNG":
             _check_png(data)
         _refuse_what_would_lose(image, data)
@@ -180,12 +189,23 @@ def located(sample: Encoded, error: Exception) -> ValueError:
 
 
 def _open(data: bytes) -> Image.Image:
+    if len(data) > MOST_ENCODED:
+        raise ValueError(f"expected at most {MOST_ENCODED:,} bytes, got {len(data):,}")
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.UnidentifiedImageError as error:
         raise ValueError(
             f"expected a PNG, JPEG or WebP file, got {len(data)} bytes that begin {data[:8]!r}"
         ) from error
+
+
+def _bounded(image: Image.Image) -> AbstractContextManager[object]:
+    """Refuse an image that unpacks to too much; let large ones wait for one another."""
+    pixels = image.width * image.height
+    limit = min(MOST_PIXELS, Image.MAX_IMAGE_PIXELS or MOST_PIXELS)
+    if pixels > limit:
+        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
+    return _one_at_a_time if pixels > LARGE_PIXELS else nullcontext()
 
 
 def _check_png(data: bytes) -> None:
@@ -208,9 +228,6 @@ def _check_png(data: bytes) -> None:
 
 def _refuse_what_would_lose(image: Image.Image, data: bytes) -> None:
     """Raise for images that a conversion to 8-bit L or RGB would change without a word."""
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
-        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
     # Pillow reduces a 16-bit colour PNG to 8 bits silently; only the header's depth byte tells.
     deep = image.format == "PNG" and data[24] == 16
     if deep or image.mode not in EIGHT_BIT_MODES:
@@ -245,13 +262,26 @@ def _parallel(
     title: str,
 ) -> Iterator[tuple[Encoded, np.ndarray, bytes]]:
     """Decode batch by batch in threads, in order, so that few encoded samples are held at once."""
-    stream = iter(encoded)
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         task = bar.add_task(f"decoding {title}", total=count)
-        while batch := list(islice(stream, BATCH)):
+        for batch in _batches(encoded):
             yield from pool.map(decode, batch)
             bar.advance(task, len(batch))
+
+
+def _batches(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
+    """Cut a stream into lists of up to `BATCH` samples and about `BATCH_BYTES` bytes."""
+    batch: list[Encoded] = []
+    held = 0
+    for sample in encoded:
+        batch.append(sample)
+        held += len(sample.data)
+        if len(batch) == BATCH or held >= BATCH_BYTES:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
 
 
 def _size_message(where: str, pixels: np.ndarray, first: str, images: np.ndarray) -> str:

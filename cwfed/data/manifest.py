@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cwfed.atomic import write_atomic
 from cwfed.data.images import ImageData
+from cwfed.data.limits import MOST_TEXT, require_regular
 from cwfed.functional.partition import holdout
 from cwfed.functional.seeding import numpy_generator
 
@@ -154,12 +156,7 @@ class Manifest:
         target = Path(path)
         if not target.parent.is_dir():
             raise ValueError(f"path: expected an existing folder, got {target.parent}")
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            draft.write_text(self.to_json(), encoding="utf-8")
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_atomic(target, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Manifest:
@@ -176,6 +173,7 @@ class Manifest:
                 every sample exactly once, or does not match its own hash.
         """
         try:
+            require_regular(Path(path), MOST_TEXT)
             return _from_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not a readable manifest: {error}") from error
@@ -252,7 +250,7 @@ def _check_cover(shares: list[np.ndarray], num_samples: int) -> None:
 
 
 def _from_json(text: str) -> Manifest:
-    document = json.loads(text)
+    document = json.loads(text, object_pairs_hook=_without_doubles)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
@@ -268,6 +266,15 @@ def _from_json(text: str) -> Manifest:
     if stored != manifest.hash:
         raise ValueError(f"expected hash {manifest.hash} (of its indices), got {stored}")
     return manifest
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that stands twice: readers would differ in which one they take."""
+    entry = dict(pairs)
+    if len(entry) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice[:60]}: expected once, got it twice")
+    return entry
 
 
 def _client(entry: object) -> ClientSplit:

@@ -17,6 +17,13 @@ from torch import Tensor
 
 from cwfed.engines.shared import SharedModel
 
+STOPPING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+    if hasattr(signal, name)
+)
+"""What ends a run: Ctrl-C, a polite end, a closed terminal, a cluster's warning."""
+
 
 class WorkerError(RuntimeError):
     """Something went wrong in a worker; the message carries its traceback."""
@@ -49,6 +56,20 @@ class _Worker:
     pipe: connection.Connection
     models: list[dict[str, Tensor]]
     task: Task | None = field(default=None)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory has run out, of the machine, the process or the GPU."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    said = str(error).lower()
+    refused = (
+        "can't allocate memory",
+        "cannot allocate memory",
+        "not enough memory",
+        "could not create a primitive",  # oneDNN, which has no other words for it
+    )
+    return isinstance(error, RuntimeError | OSError) and any(text in said for text in refused)
 
 
 def start_method(threads: int) -> str:
@@ -166,14 +187,14 @@ def _explaining_death(worker: _Worker) -> Iterator[None]:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Start a process that is deaf to Ctrl-C and to a polite end.
+    """Start a process that is deaf to what ends a run.
 
-    They reach every process of a terminal or a job; the parent decides what they mean.
+    It reaches every process of a terminal or a job; the parent decides what it means.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:
@@ -194,8 +215,9 @@ def _serve(
             try:
                 servant = servant or make()
                 reply = getattr(servant, call)(models, *arguments)
-            except Exception:
-                reply = _Failure(traceback.format_exc())
+            except Exception as error:
+                lost = is_out_of_memory(error)
+                reply = _Failure(f"no memory is left: {error}" if lost else traceback.format_exc())
             pipe.send(reply)
 
 

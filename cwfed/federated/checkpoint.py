@@ -1,18 +1,40 @@
-"""Checkpoints of the federated state: atomic, checksummed, readable without pickle's code."""
+"""Checkpoints of the federated state: atomic, checksummed, readable without pickle's code.
+
+A checkpoint is a file of tensors and, written last, a JSON file with its checksum, the seal. A
+kill leaves a file without a seal, which does not count; a seal without its file's checksum means
+that the disk or somebody has damaged it.
+
+Legend: M clients.
+"""
 
 import hashlib
 import json
-import os
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
+from torch import Tensor
 
+from cwfed.atomic import atomic_file, make_folder
 from cwfed.federated.state import FederatedState
+from cwfed.functional.stacking import Bank
 from cwfed.results import write_json
 
+FORMAT = 1
+"""Version of the content; raised when an older program could not go on from it."""
+
 _PREFIX = "round_"
+_FIELDS = tuple(entry.name for entry in fields(FederatedState))
+_BANKS = ("uploads", "received", "personal", "anchors")
+
+log = logging.getLogger("cwfed")
+
+
+class _Damaged(Exception):
+    """The bytes are not those that were written."""
 
 
 def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: int) -> Path:
@@ -22,66 +44,158 @@ def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: in
         folder: Folder of the checkpoints; made if missing.
         state: What to save.
         identity: Hash of configuration and partition; loading asks for the same.
-        keep: How many of the newest checkpoints stay.
+        keep: How many of the newest checkpoints stay. The one just written always does.
 
     Returns:
-        Path of the file of tensors. A JSON file beside it, written last, holds its checksum: a
-        checkpoint without one does not count.
+        Path of the file of tensors.
+
+    Raises:
+        OSError: It cannot be written; the message names the file. Older checkpoints stay.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / f"{_PREFIX}{state.round:06d}.pt"
-    partial = path.with_suffix(".pt.partial")
     payload = {
-        "round": state.round,
-        "uploads": dict(state.uploads),
-        "received": dict(state.received),
-        "anchors": dict(state.anchors),
-        "personal": dict(state.personal),
-        "server": dict(state.server),
-        "post_local": dict(state.post_local),
+        name: dict(value) if isinstance(value := getattr(state, name), Mapping) else value
+        for name in _FIELDS
     }
-    with partial.open("wb") as file:
-        torch.save(payload, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    seal = {"round": state.round, "identity": identity, "sha256": _sha256(path)}
+    with atomic_file(path) as file:
+        torch.save(payload, cast(IO[bytes], file))
+    seal = {
+        "format": FORMAT,
+        "round": state.round,
+        "identity": identity,
+        "sha256": file.sha256.hexdigest(),
+    }
     write_json(path.with_suffix(".json"), seal)
-    for old in sorted(folder.glob(f"{_PREFIX}*.pt"))[:-keep]:
-        old.with_suffix(".json").unlink(missing_ok=True)
-        old.unlink()
+    _prune(folder, state.round, keep)
     return path
 
 
-def load_newest(folder: Path, identity: str) -> FederatedState | None:
-    """Load the newest checkpoint that is whole; None if there is none.
+def _prune(folder: Path, newest: int, keep: int) -> None:
+    """Remove old checkpoints, and those of later rounds than the newest.
+
+    The run has gone back behind the latter; they must not push good ones out.
+    """
+    by_round = _by_round(folder)
+    kept = [round_ for round_ in sorted(by_round) if round_ <= newest][-keep:]
+    for round_, path in by_round.items():
+        if round_ not in kept:
+            path.with_suffix(".json").unlink(missing_ok=True)
+            path.unlink()
+
+
+def load_newest(
+    folder: Path, identity: str, like: FederatedState | None = None, latest: int | None = None
+) -> FederatedState | None:
+    """Load the newest checkpoint that is whole; None if none was ever finished.
+
+    Args:
+        folder: Folder of the checkpoints; may be missing.
+        identity: Hash of configuration and partition that it must carry.
+        like: The state before the first round: what is loaded must have the same names, shapes and
+            dtypes in its models and in the method's state.
+        latest: The last round that it may be of.
 
     Raises:
-        ValueError: A whole checkpoint belongs to another configuration or partition.
+        ValueError: A whole checkpoint belongs to another configuration, partition or version, or
+            holds something else; or there are checkpoints, but all are damaged or too late.
+        OSError: A file cannot be read.
     """
-    for path in sorted(folder.glob(f"{_PREFIX}*.pt"), reverse=True):
-        seal = _read_seal(path.with_suffix(".json"))
-        if seal is None or seal.get("sha256") != _sha256(path):
+    passed_over = []
+    for round_, path in sorted(_by_round(folder).items(), reverse=True):
+        if not path.with_suffix(".json").exists():
             continue
-        if seal.get("identity") != identity:
-            raise ValueError(
-                f"{path}: expected a checkpoint of this run's configuration and partition "
-                f"({identity[:12]}), got one of {str(seal.get('identity'))[:12]}"
-            )
-        try:
-            payload = torch.load(path, map_location="cpu", weights_only=True)
-            return FederatedState(**payload)
-        except (TypeError, RuntimeError, UnpicklingError) as error:
-            raise ValueError(f"{path}: expected a state of this version, got: {error}") from error
+        if latest is not None and round_ > latest:
+            passed_over.append(f"{path.name} is of a round that is not recorded")
+        else:
+            try:
+                return _load(path, round_, identity, like)
+            except _Damaged as error:
+                passed_over.append(f"{path.name} is damaged ({error})")
+        log.warning("%s; looking for the one before", passed_over[-1])
+    if passed_over:
+        raise ValueError(f"{folder}: expected a whole checkpoint, got none: {passed_over[0]}")
     return None
 
 
-def _read_seal(path: Path) -> dict[str, Any] | None:
+def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -> FederatedState:
+    seal = _read_seal(path.with_suffix(".json"))
+    if seal["sha256"] != _sha256(path):
+        raise _Damaged("its checksum does not fit")
+    version = seal.get("format", 1)  # the first seals did not say
+    if version != FORMAT:
+        raise ValueError(
+            f"{path}: expected a checkpoint of format {FORMAT}, got {version!r}: another version "
+            f"of cwfed has written it"
+        )
+    if seal.get("identity") != identity:
+        raise ValueError(
+            f"{path}: expected a checkpoint of this run's configuration and partition "
+            f"({identity[:12]}), got one of {str(seal.get('identity'))[:12]}"
+        )
+    try:
+        payload = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a foreign file can make it raise anything
+        kind = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        raise ValueError(
+            f"{path}: expected tensors only, got something else, of which nothing was run: {kind}"
+        ) from error
+    problem = _problem(payload, round_, like)
+    if problem:
+        raise ValueError(f"{path}: expected a state of this version and run, got {problem}")
+    return FederatedState(**payload)
+
+
+def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | None:
+    """Return why a payload is no state of this run; None if it is one."""
+    if not isinstance(payload, dict) or set(payload) != set(_FIELDS):
+        return f"the fields {sorted(map(str, payload))}" if isinstance(payload, dict) else "no dict"
+    if type(payload["round"]) is not int or payload["round"] != round_:
+        return f"round {payload['round']!r} in the file of round {round_}"
+    for name in _FIELDS[1:]:
+        values = payload[name]
+        if not isinstance(values, dict) or not all(isinstance(v, Tensor) for v in values.values()):
+            return f"no tensors by name in {name}"
+    if like is None:
+        return None
+    expected = dict.fromkeys(_BANKS, like.uploads) | {"server": like.server}
+    found = (_difference(name, payload[name], bank) for name, bank in expected.items())
+    return next(filter(None, found), None)
+
+
+def _difference(bank: str, values: Bank, like: Bank) -> str | None:
+    """Return where a bank's tensors differ in name, shape or dtype; there may be no anchors."""
+    optional = bank == "anchors"
+    if names := set() if optional else set(like) - set(values):
+        return f"{bank} without {', '.join(sorted(names))}"
+    if names := set(values) - set(like):
+        return f"{bank} with the unknown {', '.join(sorted(names))}"
+    for name, value in values.items():
+        if value.shape != like[name].shape or value.dtype != like[name].dtype:
+            ours = f"{list(like[name].shape)} {like[name].dtype}"
+            return f"{bank} with {name} {list(value.shape)} {value.dtype} instead of {ours}"
+    return None
+
+
+def _by_round(folder: Path) -> dict[int, Path]:
+    """Return the files of tensors by their round."""
+    found = {}
+    for path in folder.glob(f"{_PREFIX}*.pt"):
+        digits = path.stem.removeprefix(_PREFIX)
+        if digits.isdecimal():
+            found[int(digits)] = path
+    return found
+
+
+def _read_seal(path: Path) -> dict[str, Any]:
     try:
         seal = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return seal if isinstance(seal, dict) else None
+        str(seal["sha256"])
+    except (ValueError, TypeError, KeyError):
+        raise _Damaged("its seal cannot be read") from None
+    return cast(dict[str, Any], seal)
 
 
 def _sha256(path: Path) -> str:

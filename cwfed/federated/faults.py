@@ -116,7 +116,8 @@ class FaultModel:
             return cohort
         if self.options.policy == "stop":
             raise RunStopped(
-                f"round {round_}: stopped by {_who(failed)}, as faults.policy asks; {_HINT}"
+                f"round {round_}: stopped by {_who(failed)}, as faults.policy asks; {_HINT}, or "
+                f"resume with --faults.policy exclude"
             )
         cohort = replace(cohort, excluded={**cohort.excluded, **failed})
         if cohort.remaining:

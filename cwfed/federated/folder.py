@@ -1,21 +1,20 @@
 """The run folder: everything needed to trust and repeat a result."""
 
+import errno
 import hashlib
 import json
+import logging
 import os
 import platform
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
 
+from cwfed.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
@@ -23,6 +22,7 @@ from cwfed.federated.lock import lock_folder
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions, FaultOptions
 from cwfed.federated.prepared import PreparedRun
+from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.results import (
@@ -30,7 +30,9 @@ from cwfed.results import (
     append_line,
     make_result,
     read_lines,
-    write_atomic,
+    read_yaml,
+    recorded_rounds,
+    split_lines,
     write_clients,
     write_json,
 )
@@ -47,17 +49,22 @@ _MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "wandb", "checkpoint", "sna
 _NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
+log = logging.getLogger("cwfed")
+
 
 def portable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a resolved configuration, less what depends on the machine.
 
-    Engines, threads and batches of evaluation change the last bits of a number at most. Faults at
-    their defaults are left out, as in configurations that are older than this group.
+    Engines, threads and batches of evaluation change the last bits of a number at most. What ends
+    a run (``faults.policy``) changes no number of the rounds before, and may change when it is
+    resumed. Faults at their defaults are left out, as in configurations older than this group.
     """
     kept = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
-    usual = asdict(FaultOptions())
-    if usual | (kept.get("faults") or {}) == usual:
-        kept.pop("faults", None)
+    usual, faults = asdict(FaultOptions()), dict(kept.pop("faults", None) or {})
+    if "policy" in faults:
+        faults["policy"] = usual["policy"]
+    if usual | faults != usual:
+        kept["faults"] = faults
     trainer = config.get("trainer") or {}
     kept["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
     for name in ("data", "partition"):
@@ -75,8 +82,13 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def require_empty(folder: Path) -> None:
-    """Raise a ValueError if the folder holds anything or is no folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Raise a ValueError if the folder holds anything or is no folder.
+
+    What a kill has left of the first file does not count.
+    """
+    if folder.exists() and (
+        not folder.is_dir() or not all(is_temporary(path) for path in folder.iterdir())
+    ):
         is_run = (folder / CONFIG).is_file()
         hint = f"a run: continue it with --resume {folder}" if is_run else "something already"
         raise ValueError(
@@ -101,10 +113,9 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         lock_folder(self.path)
         require_empty(self.path)
+        self._clean()
         # Written first: a folder with a configuration is one that can be resumed.
-        write_atomic(
-            self.path / CONFIG, yaml.safe_dump(dict(self.config), sort_keys=False, width=100)
-        )
+        self._write_config(self.config)
         self._write_division(run)
         return None
 
@@ -118,13 +129,18 @@ class RunFolder:
         text = f"{config_hash(self.config)}/{run.data.manifest.hash}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def restore(self, run: PreparedRun) -> FederatedState | None:
+    def restore(self, run: PreparedRun, initial: FederatedState) -> FederatedState | None:
         """Return the newest good state, and cut ``rounds.jsonl`` back to it.
+
+        Args:
+            run: The run.
+            initial: Its state before the first round; what is returned is of the same kind.
 
         Raises:
             ValueError: The folder's partition or checkpoint is of another run.
         """
         lock_folder(self.path)
+        self._clean()
         if not (self.path / PARTITION).exists() and not (self.path / ROUNDS).exists():
             self._write_division(run)
         stored = Manifest.load(self.path / PARTITION).hash
@@ -134,16 +150,43 @@ class RunFolder:
                 f"data give ({run.data.manifest.hash[:12]}), got {stored[:12]}: the data set or "
                 f"the configuration has changed"
             )
-        state = load_newest(self.path / CHECKPOINTS, self.identity(run))
-        last = state.round if state else -1
-        lines = read_lines(self.path / ROUNDS, last + 1)
-        if len(lines) != last + 1:
-            raise ValueError(
-                f"{self.path / ROUNDS}: expected a line for each of the rounds 0 to {last} of the "
-                f"newest checkpoint, got {len(lines)} lines"
-            )
-        write_atomic(self.path / ROUNDS, "".join(json.dumps(line) + "\n" for line in lines))
+        if not (self.path / LABELS).exists():
+            self._write_division(run)
+        lines, damaged = recorded_rounds(self.path / ROUNDS)
+        folder, last = self.path / CHECKPOINTS, len(lines) - 1
+        try:
+            state = load_newest(folder, self.identity(run), initial, last)
+        except ValueError as error:
+            raise ValueError(f"{damaged}; {error}" if damaged else str(error)) from error
+        self._cut(lines, state.round + 1 if state else 0, damaged)
+        self._keep_policy()
         return state
+
+    def _keep_policy(self) -> None:
+        """Write what a resumed run does about failures into its configuration, if it is new."""
+        config = dict(read_yaml(self.path / CONFIG))
+        if (faults := self.config.get("faults")) != config.get("faults"):
+            self._write_config(config | {"faults": faults})
+
+    def _write_config(self, config: Mapping[str, Any]) -> None:
+        text = yaml.safe_dump(dict(config), sort_keys=False, width=100)
+        write_atomic(self.path / CONFIG, text)
+
+    def _clean(self) -> None:
+        """Remove what a kill has left unfinished."""
+        remove_temporaries([self.path, *(path for path in self.path.iterdir() if path.is_dir())])
+        for path in (self.path / CHECKPOINTS).glob("*.pt.partial"):  # of earlier versions
+            path.unlink(missing_ok=True)
+
+    def _cut(self, lines: list[dict[str, Any]], count: int, damaged: str | None) -> None:
+        """Cut ``rounds.jsonl`` back to the rounds of the state; say what is repeated."""
+        repeated = len(lines) - max(count, 1)
+        if damaged and repeated > 0:
+            log.warning("%s; going on from the checkpoint before it", damaged)
+        if repeated > 0:
+            log.info("%d recorded rounds have no checkpoint and are repeated", repeated)
+        text = "".join(json.dumps(line) + "\n" for line in lines[:count])
+        write_atomic(self.path / ROUNDS, text)
 
 
 def label_record(run: PreparedRun) -> dict[str, Any]:
@@ -160,26 +203,6 @@ def label_record(run: PreparedRun) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C and SIGTERM off until the end of a block, so that what is written is whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    before = {
-        which: signal.signal(which, lambda *call: came.append(call))
-        for which in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
-    for number, _ in came[:1]:
-        signal.raise_signal(number)
-
-
 def read_result(path: Path) -> dict[str, Any] | None:
     """Return the result of a finished run; None if there is no whole one."""
     if not ((path / ROUNDS).is_file() and (path / CLIENTS).is_file()):
@@ -190,6 +213,14 @@ def read_result(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return result if finished else None
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether a run has its result and a line for each of its rounds."""
+    result = read_result(path)
+    if result is None:
+        return False
+    return len(split_lines(path / ROUNDS)[0]) == int(result["rounds"]) + 1
 
 
 class FolderWriter(LoopCallback):
@@ -206,6 +237,7 @@ class FolderWriter(LoopCallback):
         self.run = run
         self.options = options
         self.loop: FederatedLoop
+        self.unsaved: FederatedState | None = None
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Keep the loop, whose figures the client table needs."""
@@ -214,15 +246,36 @@ class FolderWriter(LoopCallback):
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Append the round's line, then save a checkpoint: never a checkpoint without its line."""
         due = state.round % self.options.every == 0 or state.round == self.loop.rounds
+        path = self.folder.path / ROUNDS
         with uninterrupted():
-            append_line(self.folder.path / ROUNDS, record.to_line())
-            if due and state.round > 0:
-                save_checkpoint(
-                    self.folder.path / CHECKPOINTS,
-                    state,
-                    self.folder.identity(self.run),
-                    self.options.keep,
-                )
+            if state.round > 0 and not path.exists():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            append_line(path, record.to_line())
+            self.unsaved = state if state.round > 0 else None
+            if due:
+                self.save()
+
+    def save(self) -> None:
+        """Save the last finished round, unless that has been done.
+
+        Where `CheckpointOptions.every` is above 1, its state is kept for that until the next one.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        with uninterrupted():
+            if self.unsaved:
+                identity = self.folder.identity(self.run)
+                folder = self.folder.path / CHECKPOINTS
+                save_checkpoint(folder, self.unsaved, identity, self.options.keep)
+            self.unsaved = None
+
+    def close(self) -> None:
+        """Save the last finished round, if it can be; what ended the run is what matters."""
+        try:
+            self.save()
+        except OSError as error:
+            log.debug("the last round could not be saved: %s", error)
 
     def on_end(self, state: FederatedState) -> None:
         """Write the client table and, last, the result."""

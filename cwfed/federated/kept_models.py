@@ -3,14 +3,14 @@
 Legend: M clients.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
+from cwfed.atomic import atomic_file, make_folder
 from cwfed.functional.stacking import Bank
 from cwfed.results import select
 
@@ -93,9 +93,9 @@ class ModelKeeper:
         return list(self._kept.values())
 
     def _write(self, name: str, round_: int, accuracy: float | None, models: Bank) -> KeptModels:
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder)
         path = self.folder / f"{name}.pt"
-        partial = path.with_suffix(".pt.partial")
-        torch.save({"round": round_, "accuracy": accuracy, "models": dict(models)}, partial)
-        os.replace(partial, path)
+        content = {"round": round_, "accuracy": accuracy, "models": dict(models)}
+        with atomic_file(path) as file:
+            torch.save(content, cast(IO[bytes], file))
         return KeptModels(path, (name,), round_, accuracy)

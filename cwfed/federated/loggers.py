@@ -9,6 +9,7 @@ from lightning.pytorch.loggers import Logger
 
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.optional import GoingOn
 from cwfed.federated.options import check_at_least
 from cwfed.federated.state import FederatedState
 from cwfed.results import METRICS, RoundRecord
@@ -121,7 +122,7 @@ def _wandb(options: WandbOptions, folder: Path, config: Mapping[str, Any]) -> li
 
 
 class RoundLogger(LoopCallback):
-    """Sends every round's figures to Lightning loggers.
+    """Sends every round's figures to Lightning loggers; a failure of one never stops the run.
 
     Args:
         loggers: Lightning loggers.
@@ -129,24 +130,27 @@ class RoundLogger(LoopCallback):
     """
 
     def __init__(self, loggers: Sequence[Logger], config: Mapping[str, Any]) -> None:
-        self.loggers = loggers
+        self.loggers = [(logger, GoingOn(type(logger).__name__)) for logger in loggers]
         self.config = config
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Log the configuration."""
-        for logger in self.loggers:
-            logger.log_hyperparams(dict(self.config))
+        for logger, going_on in self.loggers:
+            with going_on():
+                logger.log_hyperparams(dict(self.config))
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Log the round's figures with the round as the step."""
         figures = flatten(record.to_line())
-        for logger in self.loggers:
-            logger.log_metrics(figures, step=record.round)
+        for logger, going_on in self.loggers:
+            with going_on():
+                logger.log_metrics(figures, step=record.round)
 
     def on_end(self, state: FederatedState) -> None:
         """Close the loggers."""
-        for logger in self.loggers:
-            logger.finalize("success")
+        for logger, going_on in self.loggers:
+            with going_on():
+                logger.finalize("success")
 
 
 def flatten(line: Mapping[str, Any]) -> dict[str, float]:

@@ -126,7 +126,8 @@ class CheckpointOptions:
     """When the run can be resumed from.
 
     Attributes:
-        every: Rounds between checkpoints; the last round always has one.
+        every: Rounds between checkpoints; the last round always has one, and so has the last
+            finished one where a run is stopped. Above 1, that costs the memory of a second state.
         keep: How many of the newest checkpoints stay on the disk.
     """
 

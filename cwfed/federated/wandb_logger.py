@@ -19,11 +19,13 @@ from uuid import uuid4
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.client_figures import client_histograms, client_table, summarise_run
-from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, uninterrupted, versions
+from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, versions
 from cwfed.federated.heatmaps import draw_distributions, draw_mixing
 from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.optional import GoingOn, in_short
+from cwfed.federated.signals import uninterrupted
 from cwfed.federated.snapshots import snapshot
 from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import read_records
@@ -82,7 +84,7 @@ def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
         return "online" if wandb.login(verify=True) else "offline"
     except Exception as error:  # of many kinds, from wrong keys to services that do not start
         raise ValueError(
-            f"wandb: cannot log in: {_in_short(error)}; run `wandb login`, or {otherwise}"
+            f"wandb: cannot log in: {in_short(error)}; run `wandb login`, or {otherwise}"
         ) from error
 
 
@@ -113,15 +115,16 @@ class WandbReporter(LoopCallback):
         self.keeper = ModelKeeper(self.folder) if options.models else None
         self._lines: list[dict[str, Any]] = []
         self._logged: set[int] = set()
-        self._ended = self._warned = False
+        self._ended = False
+        self._going_on = GoingOn("W&B")
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Start or continue the W&B run; log the configuration and the partition."""
         self.loop = loop
         self._lines = read_lines(self.folder / ROUNDS)
-        if self.keeper:
-            self.keeper.start(self._lines)
         with self._going_on():
+            if self.keeper:
+                self.keeper.start(self._lines)
             self._start()
             for line in self._lines:
                 if line["round"] not in self._logged:
@@ -310,16 +313,6 @@ class WandbReporter(LoopCallback):
             if before is None:
                 del os.environ[name]
 
-    @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Let no failure of W&B reach the run: warn of the first, and try the next thing."""
-        try:
-            yield
-        except Exception as error:  # a dashboard is not worth a run, whatever went wrong
-            if not self._warned:
-                log.warning("W&B: %s; the run goes on, perhaps without it", _in_short(error))
-            self._warned = True
-
 
 def logged_rounds(path: Path) -> set[int]:
     """Return the rounds that a ``.wandb`` file holds."""
@@ -354,9 +347,3 @@ def default_group(config: Mapping[str, Any]) -> str:
     arguments = config["partition"].get("init_args") or {}
     said = [f"{name}={v}" for name, v in arguments.items() if name != "path" and v is not None]
     return f"{data}/{partition}({', '.join(said)})"[:128]
-
-
-def _in_short(error: Exception) -> str:
-    """Return the first sentence of what went wrong."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].partition(". ")[0].rstrip(".")

@@ -1,6 +1,8 @@
 """What the figures share: colours, ticks, sizes, and how they become bytes."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,8 +46,23 @@ def figure_bytes(figure: "Figure", suffix: str = ".png", dpi: int = 150) -> byte
     content = io.BytesIO()
     # Without the date, a figure that has not changed is a file that has not changed.
     metadata: dict[str, Any] | None = {"CreationDate": None} if kind == "pdf" else None
-    figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
+    with plain_text(figure):
+        figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
     return content.getvalue()
+
+
+@contextmanager
+def plain_text(figure: "Figure") -> Iterator[None]:
+    """Draw names as they are: two dollar signs in one would be taken for a formula."""
+    from matplotlib import rc_context
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_parse_math(False)
+    # Ticks are made while the figure is drawn.
+    with rc_context({"text.parse_math": False}):
+        yield
 
 
 def client_ticks(count: int) -> "Locator":

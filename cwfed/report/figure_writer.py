@@ -8,18 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
+from cwfed.atomic import make_folder, write_atomic
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.optional import GoingOn
 from cwfed.federated.snapshots import row_norms
 from cwfed.federated.state import FederatedState
 from cwfed.figures import Heatmap, figure_bytes, heatmap_figure
-from cwfed.results import RoundRecord, write_atomic
+from cwfed.results import RoundRecord
 
 FIGURES = "figures"
 
 
 class FigureWriter(LoopCallback):
     """Draws the heat map of the output layers after some rounds, and after the last.
+
+    What goes wrong there never stops the run.
 
     Args:
         folder: The run folder; the files go to ``figures`` in it.
@@ -31,6 +35,7 @@ class FigureWriter(LoopCallback):
         self.folder = folder / FIGURES
         self.every = every
         self.classes = classes
+        self._going_on = GoingOn("figures")
         self.loop: FederatedLoop
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
@@ -42,6 +47,10 @@ class FigureWriter(LoopCallback):
         last = self.loop.rounds
         if not self.every or (record.round % self.every and record.round != last):
             return
+        with self._going_on():
+            self._draw(record, state)
+
+    def _draw(self, record: RoundRecord, state: FederatedState) -> None:
         norms_MK = row_norms(state.uploads[self.loop.server.model.head_weight])
         if not np.isfinite(norms_MK).all():
             return  # a diverged model has nothing to show, and its training goes on
@@ -50,6 +59,6 @@ class FigureWriter(LoopCallback):
             Heatmap.of_norms(f"norms p~, mean R {record.mean_r:.3f}", norms_MK),
         ]
         figure = heatmap_figure(panels, classes=self.classes, title=f"round {record.round}")
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder)
         path = self.folder / f"heatmap_{record.round:06d}.png"
         write_atomic(path, figure_bytes(figure))

@@ -14,7 +14,7 @@ from rich.text import Text
 from torch import Tensor
 
 from cwfed.data.manifest import PARTS, Manifest
-from cwfed.figures.style import SUFFIXES, figure_bytes, new_figure
+from cwfed.figures.style import SUFFIXES, figure_bytes, new_figure, shorten
 from cwfed.functional.skew import Skew, measure_skew
 from cwfed.results import write_atomic
 
@@ -228,7 +228,7 @@ def _draw_bubbles(axes: "Axes", counts_MK: np.ndarray, class_names: Sequence[str
     axes.set_ylim(classes - 0.4, -0.6)
     axes.xaxis.set_major_locator(_ticks(clients))
     if classes <= _NAMES_UP_TO:
-        axes.set_yticks(range(classes), list(class_names))
+        axes.set_yticks(range(classes), [shorten(name) for name in class_names])
     else:
         axes.yaxis.set_major_locator(_ticks(classes))
     axes.grid(color="0.9", linewidth=0.5)

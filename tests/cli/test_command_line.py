@@ -309,6 +309,7 @@ MISTAKES = {
     "sparse": (["--client.optimizer", "torch.optim.SparseAdam"], ["client.optimizer", "dense"]),
     "null": (["--seed", "null"], ["seed"]),
     "more clients than samples": (["--partition.num_clients", "500"], ["partition"]),
+    "no group": (["--client", "5"], ["client: expected", "--client.batch_size", "got '5'"]),
     "resume a file": (["--resume", __file__], ["--resume", "config.yaml"]),
 }  # fmt: skip
 

@@ -111,6 +111,19 @@ def lengthen(path):
     path.write_bytes(path.read_bytes() + b"x")
 
 
+def replace_by_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def claim_huge(entry):
+    """Labels whose header asks for more memory than there is."""
+    path = entry / "labels.npy"
+    path.write_bytes(path.read_bytes().replace(b"(300,), }" + b" " * 15, b"(%d,), }" % 10**17))
+    saved = json.loads((entry / "meta.json").read_text())["meta"]["bytes"]
+    edit_meta(entry, bytes={**saved, "labels.npy": path.stat().st_size})
+
+
 DAMAGES = {
     "no meta": lambda entry: (entry / "meta.json").unlink(),
     "no images": lambda entry: (entry / "images.npy").unlink(),
@@ -130,6 +143,11 @@ DAMAGES = {
     "other shape": lambda entry: edit_meta(entry, shape=[300, 3, 8, 9]),
     "list for meta": lambda entry: (entry / "meta.json").write_text("[]"),
     "pickle": save_objects,
+    "deep meta": lambda entry: (entry / "meta.json").write_text("[" * 100_000),
+    "pipe for meta": lambda entry: replace_by_pipe(entry / "meta.json"),
+    "names that are no text": lambda entry: edit_meta(entry, class_names=[0] * 10),
+    "fewer names than classes": lambda entry: edit_meta(entry, class_names=["x"]),
+    "huge labels": lambda entry: claim_huge(entry),
     "empty": lambda entry: [path.unlink() for path in entry.iterdir()],
 }
 

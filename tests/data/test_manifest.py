@@ -308,6 +308,32 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, text):
         Manifest.load(path)
 
 
+def test_a_key_that_stands_twice_is_refused(path):
+    text = path.read_text()
+    path.write_text(text.replace('"schema_version": 1,', '"schema_version": 1, "hash": "x",', 1))
+    with pytest.raises(ValueError, match=r"hash: expected once, got it twice"):
+        Manifest.load(path)
+    path.write_text(text.replace('{"train":', '{"train":[],"train":', 1))
+    with pytest.raises(ValueError, match=r"train: expected once, got it twice"):
+        Manifest.load(path)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "1e3", "[[[]]]", "1" + "0" * 5000])
+def test_numbers_that_count_nothing_are_refused(path, value):
+    path.write_text(re.sub(r'"num_samples":\d+', f'"num_samples":{value}', path.read_text()))
+    with pytest.raises(ValueError, match=r"partition\.json: not a readable manifest"):
+        Manifest.load(path)
+
+
+def test_a_file_without_an_end_is_not_read(tmp_path):
+    with pytest.raises(ValueError, match="/dev/zero: expected a regular file"):
+        Manifest.load("/dev/zero")
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match=r"large\.json: expected at most 67,108,864 bytes"):
+        Manifest.load(tmp_path / "large.json")
+
+
 def test_a_cut_off_binary_or_missing_file_is_refused_by_name(path, tmp_path):
     path.write_text(path.read_text()[:-20])
     with pytest.raises(ValueError, match=r"partition\.json: not a readable manifest"):

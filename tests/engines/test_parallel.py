@@ -143,6 +143,9 @@ class Sleeper:
         time.sleep(seconds)
         return os.getpid()
 
+    def ask_for_too_much(self, models):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 TB")
+
     def signal_me(self, models, which):
         os.kill(os.getpid(), which)
         return "alive"
@@ -167,7 +170,14 @@ def test_a_worker_that_dies_is_named_with_its_client():
     pool.close()
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_without_memory_says_so_in_one_line():
+    pool = make_pool()
+    with pytest.raises(WorkerError, match=r"^client 7: no memory is left: DefaultCPUAllocator.*$"):
+        pool.run([task("ask_for_too_much", client=7)])
+    pool.close()
+
+
+@pytest.mark.parametrize("which", workers.STOPPING)
 def test_workers_leave_signals_to_their_parent(which):
     pool, replies = make_pool(), []
     pool.run([task("signal_me", which, replies=replies)])

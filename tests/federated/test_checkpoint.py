@@ -1,4 +1,7 @@
+import errno
+import hashlib
 import json
+import os
 
 import pytest
 import torch
@@ -66,18 +69,99 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         load_newest(tmp_path, "me")
 
 
+def forge(path, payload, **seal):
+    """Put something else into a checkpoint, with a seal that fits."""
+    torch.save(payload, path)
+    old = json.loads(path.with_suffix(".json").read_text())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_suffix(".json").write_text(json.dumps(old | {"sha256": digest} | seal))
+
+
 def test_a_pickle_with_code_is_not_run(tmp_path):
     class Evil:
         def __reduce__(self):
             return (open, (str(tmp_path / "owned"), "w"))
 
     path = save_checkpoint(tmp_path, make_state(1), "me", keep=2)
-    torch.save({"round": Evil()}, path)
-    seal = json.loads(path.with_suffix(".json").read_text())
-    import hashlib
-
-    seal["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_suffix(".json").write_text(json.dumps(seal))
-    with pytest.raises(Exception, match=r"weights_only|Weights only|Unsupported"):
+    forge(path, {"round": Evil()})
+    with pytest.raises(ValueError, match="expected tensors only, got something else") as refused:
         load_newest(tmp_path, "me")
+    assert "\n" not in str(refused.value)
     assert not (tmp_path / "owned").exists()
+
+
+def without(payload, *names):
+    return {name: value for name, value in payload.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: [], "got no dict"),
+        (lambda p: without(p, "server"), "got the fields"),
+        (lambda p: p | {"more": {}}, "got the fields"),
+        (lambda p: p | {"round": 7}, "got round 7 in the file of round 1"),
+        (lambda p: p | {"server": {"Q": 3}}, "got no tensors by name in server"),
+        (lambda p: p | {"server": {"P": p["server"]["Q"]}}, "got server without Q"),
+        (lambda p: p | {"server": p["server"] | {"P": torch.ones(3)}}, "server with the unknown P"),
+        (lambda p: p | {"server": {"Q": torch.ones(3, 5)}}, r"server with Q \[3, 5\]"),
+        (lambda p: p | {"uploads": without(p["uploads"], "w")}, "uploads without w"),
+        (lambda p: p | {"personal": p["personal"] | {"v": torch.ones(3)}}, "with the unknown v"),
+        (
+            lambda p: p | {"received": p["received"] | {"w": torch.ones(3, 3)}},
+            r"received with w \[3, 3\] torch.float32 instead of \[3, 2\] torch.float32",
+        ),
+        (
+            lambda p: p | {"anchors": {"w": torch.ones(3, 2, dtype=torch.float64)}},
+            r"anchors with w \[3, 2\] torch.float64 instead",
+        ),
+    ],
+)
+def test_a_state_of_another_kind_is_refused(tmp_path, change, message):
+    path = save_checkpoint(tmp_path, make_state(1), "me", keep=2)
+    like = make_state(0)
+    assert load_newest(tmp_path, "me", like).round == 1
+    forge(path, change(torch.load(path, weights_only=True)))
+    with pytest.raises(ValueError, match=message):
+        load_newest(tmp_path, "me", like)
+
+
+def test_another_format_is_refused_and_the_first_one_read(tmp_path):
+    path = save_checkpoint(tmp_path, make_state(1), "me", keep=2)
+    seal = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(without(seal, "format")))
+    assert load_newest(tmp_path, "me").round == 1
+    path.with_suffix(".json").write_text(json.dumps(seal | {"format": 2}))
+    with pytest.raises(ValueError, match="expected a checkpoint of format 1, got 2"):
+        load_newest(tmp_path, "me")
+
+
+def test_all_damaged_is_an_error_and_no_fresh_start(tmp_path):
+    for round_ in (1, 2):
+        save_checkpoint(tmp_path, make_state(round_), "me", keep=2).write_bytes(b"")
+    with pytest.raises(ValueError, match=r"got none: round_000002.pt is damaged"):
+        load_newest(tmp_path, "me")
+
+
+def test_later_checkpoints_do_not_push_the_newest_out(tmp_path):
+    for round_ in (7, 8):
+        save_checkpoint(tmp_path, make_state(round_), "me", keep=2)
+    save_checkpoint(tmp_path, make_state(3), "me", keep=1)
+    assert [p.name for p in tmp_path.glob("*.pt")] == ["round_000003.pt"]
+
+
+def test_a_write_that_fails_names_the_file_and_leaves_the_one_before(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path, make_state(1), "me", keep=1)
+    write, calls = os.write, []
+
+    def full(descriptor, data):
+        calls.append(len(data))
+        if len(calls) > 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data)
+
+    monkeypatch.setattr("os.write", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*round_000002.pt'"):
+        save_checkpoint(tmp_path, make_state(2), "me", keep=1)
+    assert load_newest(tmp_path, "me").round == 1
+    assert len(list(tmp_path.iterdir())) == 2

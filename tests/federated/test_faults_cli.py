@@ -4,8 +4,11 @@ import json
 
 import pytest
 import yaml
+from helpers import SMALL_FIT
 
+import cwfed
 from cwfed.cli import main
+from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import config_hash
 from cwfed.report.run import Run
 
@@ -54,11 +57,24 @@ def test_stop_ends_with_one_line_and_keeps_the_finished_rounds(tmp_path, caplog,
     assert main([*FIT, *wild, "--rounds", "2", "--run_dir", str(tmp_path / "run")]) == 1
     assert [r.message for r in caplog.records if r.levelname == "ERROR"] == [
         "round 1: stopped by clients 0, 1, 2, 3, 4 and 5 more (non-finite model), as faults.policy "
-        "asks; a smaller learning rate may help"
+        "asks; a smaller learning rate may help, or resume with --faults.policy exclude"
     ]
     assert "finished rounds are kept" in caplog.text
     assert "Traceback" not in capsys.readouterr().err
     assert [line["round"] for line in lines(tmp_path / "run")] == [0]
+
+
+def test_a_run_that_stopped_for_a_client_can_go_on_without_it(tmp_path):
+    wild = SMALL_FIT | {"client": {"optimizer": {"init_args": {"lr": 1e30}}}, "rounds": 1}
+    with pytest.raises(RunStopped):
+        cwfed.fit("quickstart", run_dir=tmp_path / "a", faults={"policy": "stop"}, **wild)
+    with pytest.raises(RunStopped):
+        cwfed.resume(tmp_path / "a", progress=False)
+    cwfed.resume(tmp_path / "a", faults_policy="exclude", progress=False)
+    cwfed.fit("quickstart", run_dir=tmp_path / "b", **wild)
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+    configs = [(tmp_path / run / "config.yaml").read_bytes() for run in "ab"]
+    assert configs[0] == configs[1]
 
 
 def test_hashes_of_older_configurations_still_come_out(tmp_path, request):
@@ -75,8 +91,9 @@ def test_hashes_of_older_configurations_still_come_out(tmp_path, request):
 
 @pytest.mark.parametrize(
     "change",
-    [{"policy": "stop"}, {"dropout": 0.1}, {"deadline": 2.0}, {"speed_sigma": 1.0}],
+    [{"dropout": 0.1}, {"deadline": 2.0}, {"speed_sigma": 1.0}],
 )
 def test_faults_that_are_chosen_enter_the_hash(change):
     assert config_hash({"seed": 0, "faults": change}) != config_hash({"seed": 0})
-    assert config_hash({"seed": 0, "faults": {"dropout": 0.0}}) == config_hash({"seed": 0})
+    usual = {"dropout": 0.0, "policy": "stop"}
+    assert config_hash({"seed": 0, "faults": usual}) == config_hash({"seed": 0})

@@ -131,6 +131,16 @@ def test_any_number_of_clients_and_classes_fits(clients, classes):
         assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
+def test_a_name_is_no_formula():
+    p_MK = np.full((2, 2), 0.5)
+    names = ["$\\foo{$", "a$b$"]
+    figure = heatmap_figure([Heatmap("$x^2$", p_MK)], classes=names, title="$\\bar{$")
+    drawn = figure_bytes(figure)
+    axes = panels(figure)[0]
+    axes.set_yticks(range(2), ["$\\foo{$", "ab"])
+    assert figure_bytes(figure) != drawn
+
+
 def test_a_diverged_model_stays_white():
     shares = norm_shares(np.array([[np.nan, 1.0], [0.0, 0.0], [np.inf, 1.0]]))
     assert np.isnan(shares[0]).all()

@@ -13,6 +13,7 @@ import numpy as np
 from cwfed.data.cache import cache_key, read_entry, resolve_cache_dir, user_cache_dir, write_entry
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
+from cwfed.data.limits import printable, require_regular
 
 log = logging.getLogger("cwfed")
 
@@ -68,12 +69,14 @@ class Found:
         files: Every file the result depends on.
         settings: What else it depends on, as JSON values.
         read: Reads and decodes the files.
+        most_bytes: How large a file may be.
     """
 
     layout: str
     files: tuple[Path, ...]
     settings: Mapping[str, Any]
     read: Callable[[], Reading]
+    most_bytes: int | None = None
 
 
 class FileSource(Source):
@@ -87,6 +90,8 @@ class FileSource(Source):
             cache_dir: Folder of decoded data; by default ``$CWFED_CACHE``, else the user's cache.
         """
         found = self._find(Path(data_dir).expanduser() if data_dir else default_data_dir())
+        for path in found.files:
+            require_regular(path, found.most_bytes)
         cache = resolve_cache_dir(cache_dir)
         kind = {"source": type(self).__name__, "name": self.name, "layout": found.layout}
         key = cache_key({**kind, **found.settings}, found.files)
@@ -96,9 +101,8 @@ class FileSource(Source):
         log.info("%s: decoding %s (%s) once", self.name, describe(found.files), found.layout)
         reading = found.read()
         self._check(reading.samples, found.files)
-        return write_entry(
-            cache, key, reading.samples, class_names=reading.class_names, name=self.name
-        )
+        names = [printable(name) for name in reading.class_names]
+        return write_entry(cache, key, reading.samples, class_names=names, name=self.name)
 
     @abstractmethod
     def _find(self, data_dir: Path) -> Found:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cwfed.data.decoding import Encoded, Mode, decode_samples
+from cwfed.data.limits import MOST_ENCODED, printable
 from cwfed.data.sources.base import FileSource, Found, Reading, require_path, require_positive
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
@@ -32,7 +33,7 @@ class ImageFolder(FileSource):
         if mode not in ("RGB", "L"):
             raise ValueError(f"mode: expected 'RGB' or 'L', got {mode!r}")
         self.mode: Mode = mode
-        self.name = Path(path).name or "folder"
+        self.name = printable(Path(path).name) or "folder"
 
     def _find(self, data_dir: Path) -> Found:
         folder = Path(self.path).expanduser()
@@ -51,7 +52,7 @@ class ImageFolder(FileSource):
                 raise ValueError(f"{folder / name}: expected images ({suffixes}), found none")
         settings = {"classes": list(images), "size": self.image_size, "mode": self.mode}
         every = tuple(path for files in images.values() for path in files)
-        return Found("folder", every, settings, lambda: self._read(images))
+        return Found("folder", every, settings, lambda: self._read(images), MOST_ENCODED)
 
     def _read(self, images: dict[str, list[Path]]) -> Reading:
         encoded = (

@@ -12,6 +12,7 @@ from torchvision.datasets import CIFAR10
 from torchvision.datasets.utils import check_integrity
 
 from cwfed.data.decoding import Samples
+from cwfed.data.limits import MOST_IDX
 
 IDX_STEMS = (
     "train-images-idx3-ubyte",
@@ -118,10 +119,14 @@ def read_cifar_archive(kind: type[CIFAR10], archive: Path, num_classes: int) -> 
 
 def _read_idx(path: Path, dimensions: int) -> np.ndarray:
     """Read an IDX file of bytes: 0, 0, 8, the number of dimensions, the sizes, the values."""
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with opened(path, "rb") as file:
+            content = file.read(MOST_IDX + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: damaged: {error}") from error
+    if len(content) > MOST_IDX:
+        raise ValueError(f"{path}: expected at most {MOST_IDX:,} bytes, it unpacks to more")
     start = 4 + 4 * dimensions
     if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):
         raise ValueError(

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cwfed.data.decoding import BATCH, Encoded, Mode, decode_samples, is_gray, located
+from cwfed.data.decoding import BATCH, BATCH_BYTES, Encoded, Mode, decode_samples, is_gray, located
 from cwfed.data.sources.base import FileSource, Found, Reading, describe, require_path
 
 PREFERRED_LABELS = ("fine_label", "label")
+GROUP_BYTES = 1 << 28
+MOST_RATIO = 50
 
 
 class Parquet(FileSource):
@@ -123,6 +125,9 @@ def open_table(path: Path, image_column: str | None, label_column: str | None) -
     label = _choose(
         schema, "label_column", label_column, pa.types.is_integer, path, PREFERRED_LABELS
     )
+    for column in (image, label):
+        if schema.names.count(column) > 1:
+            raise ValueError(f"{path}: expected one column {column!r}, got several")
     return Table(path, rows, image, label, _hub_names(schema, label))
 
 
@@ -177,7 +182,7 @@ def _hub_names(schema: pa.Schema, label_column: str) -> tuple[str, ...] | None:
     try:
         content = json.loads((schema.metadata or {})[b"huggingface"])
         names = content["info"]["features"][label_column]["names"]
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         return None
     usable = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
     return tuple(names) if usable else None
@@ -193,7 +198,8 @@ def _read_tables(
     names = _agreed_names(tables, class_names)
 
     def rows() -> Iterator[Encoded]:
-        limit = None if names is None else len(names)
+        # Without names, labels count from 0 without gaps: there are no more than samples.
+        limit = count if names is None else len(names)
         return chain.from_iterable(_rows(table, limit) for table in tables)
 
     mode = mode or ("L" if all(_looks_gray(row) for row in rows()) else "RGB")
@@ -235,7 +241,7 @@ def _looks_gray(row: Encoded) -> bool:
         raise located(row, error) from error
 
 
-def _rows(table: Table, limit: int | None) -> Iterator[Encoded]:
+def _rows(table: Table, limit: int) -> Iterator[Encoded]:
     """Yield the rows of one file, checked for nulls and for labels in ``[0, limit)``."""
     row = 0
     columns = [table.image_column, table.label_column]
@@ -254,17 +260,46 @@ def _rows(table: Table, limit: int | None) -> Iterator[Encoded]:
             row += 1
 
 
-def _check_label(label: int | None, limit: int | None, where: str, column: str) -> None:
+def _check_label(label: int | None, limit: int, where: str, column: str) -> None:
     if label is None:
         raise ValueError(f"{where}: no label in column {column!r}")
-    if label < 0 or (limit is not None and label >= limit):
-        valid = ">= 0" if limit is None else f"in 0..{limit - 1}"
-        raise ValueError(f"{where}: expected a label {valid} in column {column!r}, got {label}")
+    if not 0 <= label < limit:
+        raise ValueError(
+            f"{where}: expected a label in 0..{limit - 1} in column {column!r}, got {label}"
+        )
 
 
 def _batches(table: Table, columns: list[str]) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(table.path, page_checksum_verification=True) as file:
-            yield from file.iter_batches(batch_size=BATCH, columns=columns)
+            for group in range(file.num_row_groups):
+                size = min(_rows_at_once(table, file.metadata.row_group(group)), BATCH)
+                yield from file.iter_batches(size, row_groups=[group], columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{table.path}: damaged Parquet file: {error}") from error
+
+
+def _rows_at_once(table: Table, group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a row group to hold at once, so that it takes little memory.
+
+    Raises:
+        ValueError: A column unpacks to much more than images do.
+    """
+    dearest = 1
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema.split(".")[0] not in (table.image_column, table.label_column):
+            continue
+        packed, unpacked = column.total_compressed_size, column.total_uncompressed_size
+        ratio = unpacked / max(packed, 1)
+        if unpacked > GROUP_BYTES and ratio > MOST_RATIO:
+            raise ValueError(
+                f"{table.path}: expected images, which hardly pack; {packed:,} bytes of column "
+                f"{column.path_in_schema!r} unpack to {unpacked:,}"
+            )
+        dearest = max(dearest, unpacked // max(group.num_rows, 1))
+        if column.has_dictionary_page:
+            # Any row may be the dictionary's longest value, however often it is used.
+            page = column.data_page_offset - column.dictionary_page_offset
+            dearest = max(dearest, min(unpacked, int(page * max(ratio, 1))))
+    return max(1, BATCH_BYTES // dearest)

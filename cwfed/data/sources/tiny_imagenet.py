@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cwfed.data.decoding import Encoded, Samples, decode_samples
+from cwfed.data.limits import MOST_ENCODED
 from cwfed.data.sources.base import (
     FileSource,
     Found,
@@ -26,6 +27,7 @@ REMOTE = Remote(
     target=ARCHIVE,
 )
 PER_CLASS = 500
+ENCRYPTED = 0x1
 MEMBER = re.compile(r"(?:.*/)?train/(n\d{8})/images/[^/]+\.JPEG")
 
 
@@ -79,13 +81,15 @@ class TinyImageNet(FileSource):
 
     def _files(self, images: tuple[Path, ...], words: Path) -> Found:
         every = (*images, words) if words.is_file() else images
-        return Found("folder", every, self._settings(), lambda: self._read(images, words))
+        return Found(
+            "folder", every, self._settings(), lambda: self._read(images, words), MOST_ENCODED
+        )
 
     def _settings(self) -> dict[str, int]:
         return {"num_classes": self.num_classes}
 
     def _read(self, images: tuple[Path, ...], words: Path) -> Reading:
-        text = words.read_text(encoding="utf-8") if words.is_file() else ""
+        text = words.read_text(encoding="utf-8", errors="replace") if words.is_file() else ""
         labels, names = self._classes([path.as_posix() for path in images], images[0], text)
         encoded = (
             Encoded(str(path), "", path.read_bytes(), labels[_wnid(path.as_posix())])
@@ -130,7 +134,28 @@ def _wnid(member: str) -> str:
 
 def _words(file: zipfile.ZipFile) -> str:
     found = [name for name in file.namelist() if name.split("/")[-1] == "words.txt"]
-    return file.read(found[0]).decode("utf-8") if found else ""
+    return _read_member(file, found[0]).decode("utf-8", errors="replace") if found else ""
+
+
+def _read_member(file: zipfile.ZipFile, member: str) -> bytes:
+    """Read what a zip holds under a name, once it is clear that it is small and plain.
+
+    Raises:
+        ValueError: It is damaged, encrypted, packed in an unusual way or too large.
+    """
+    info = file.getinfo(member)
+    where = f"{file.filename}, {member}"
+    if info.file_size > MOST_ENCODED:
+        raise ValueError(
+            f"{where}: expected at most {MOST_ENCODED:,} bytes, it unpacks to {info.file_size:,}"
+        )
+    plain = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if info.flag_bits & ENCRYPTED or not plain:
+        raise ValueError(f"{where}: expected a stored or deflated file without a password")
+    try:
+        return file.read(info)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+        raise ValueError(f"{where}: damaged: {error}") from error
 
 
 def _class_names(wnids: Sequence[str], words: str) -> tuple[str, ...]:
@@ -148,8 +173,5 @@ def _members(
     file: zipfile.ZipFile, archive: Path, members: Sequence[str], labels: Mapping[str, int]
 ) -> Iterator[Encoded]:
     for member in members:
-        try:
-            data = file.read(member)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"{archive}, {member}: damaged: {error}") from error
+        data = _read_member(file, member)
         yield Encoded(str(archive), member, data, labels[_wnid(member)])

@@ -12,6 +12,7 @@ from torchvision.datasets.utils import check_integrity
 
 from cwfed.data.decoding import Mode, Samples
 from cwfed.data.images import ImageData
+from cwfed.data.limits import MOST_IDX
 from cwfed.data.sources.base import (
     FileSource,
     Found,
@@ -162,9 +163,11 @@ class MNIST(KnownImages):
         if files is None:
             return None
         classes = len(self.class_names)
-        return Found(
-            "idx", files, {}, lambda: Reading(read_idx_pairs(files, classes), self.class_names)
-        )
+
+        def read() -> Reading:
+            return Reading(read_idx_pairs(files, classes), self.class_names)
+
+        return Found("idx", files, {}, read, MOST_IDX)
 
     def _remotes(self) -> list[Remote]:
         return [

@@ -1,0 +1,78 @@
+"""How much a file from elsewhere may ask for: a small file can unpack to more than there is.
+
+Legend: N samples, C channels, H x W pixels.
+"""
+
+import math
+import os
+from pathlib import Path
+
+MOST_ENCODED = 1 << 26
+"""Bytes of one image file; a large photograph has a tenth of them."""
+
+MOST_PIXELS = 1 << 25
+"""Pixels of one image before it is resized, such as 8192 x 4096."""
+
+MOST_TEXT = 1 << 26
+"""Bytes of a manifest (room for ten million samples), or of a list of names."""
+
+MOST_IDX = 1 << 27
+"""Bytes of one of MNIST's files, unpacked; the largest has 47 million."""
+
+
+def require_regular(path: Path, most: int | None = None) -> None:
+    """Check a file before it is read.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+
+    Raises:
+        ValueError: It is a device, a pipe or a folder, which could be read without end, or too
+            large.
+        OSError: It is not there.
+    """
+    size = path.stat().st_size
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a regular file, got a device, a pipe or a folder")
+    if most is not None and size > most:
+        raise ValueError(f"{path}: expected at most {most:,} bytes, got {size:,}")
+
+
+def require_memory(what: str, count: int, shape: tuple[int, ...]) -> None:
+    """Raise ValueError where decoded images would not fit into the machine's memory.
+
+    Args:
+        what: What asks for them, for the message.
+        count: N.
+        shape: (C, H, W) of one image.
+    """
+    wanted = count * (math.prod(shape) + 40)  # a label and a digest beside each image
+    there = _physical_memory()
+    if there is not None and wanted > there:
+        raise ValueError(
+            f"{what}: {count:,} images of shape {shape} need {wanted / 1e9:.1f} GB, expected at "
+            f"most the {there / 1e9:.1f} GB of this machine's memory"
+        )
+
+
+def printable(name: str) -> str:
+    r"""Return a name that any terminal and file takes: what cannot be printed becomes ``\x1b``.
+
+    Example:
+        >>> printable("Katze"), printable("cat\x1b[2J")
+        ('Katze', 'cat\\x1b[2J')
+    """
+    if name.isprintable():
+        return name
+    return "".join(
+        mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in name
+    )
+
+
+def _physical_memory() -> int | None:
+    """Return the machine's bytes of memory, where the system says."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,37 @@
+"""What a run can do without: dashboards and figures."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger("cwfed")
+
+
+class GoingOn:
+    """Lets no failure of something optional reach the run: warns of the first, and goes on.
+
+    Args:
+        name: What may fail, for the warning.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._warned = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Try a block."""
+        try:
+            yield
+        except Exception as error:  # a picture is not worth a run, whatever went wrong
+            if not self._warned:
+                log.warning(
+                    "%s: %s; the run goes on, perhaps without it", self.name, in_short(error)
+                )
+            self._warned = True
+
+
+def in_short(error: Exception) -> str:
+    """Return the first sentence of what went wrong."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].partition(". ")[0].rstrip(".")
