@@ -7,14 +7,15 @@ from cwfed import __version__
 from cwfed.report.page import inside
 from cwfed.report.page.discover import Found
 from cwfed.report.page.facts import CHOICES, Facts, read_facts, short_names
-from cwfed.report.page.paper import Identify, PaperTable, fill_table
+from cwfed.report.page.paper import Identify, fill_table
 from cwfed.report.page.settings import Setting, Variant, make_settings, mean_std
 from cwfed.report.page.words import summarise
+from cwfed.report.tables import Table
 from cwfed.results import METRICS
 
 
 def make_payload(
-    found: Found, tables: Sequence[PaperTable] = (), identify: Identify | None = None
+    found: Found, tables: Sequence[Table] = (), identify: Identify | None = None
 ) -> dict[str, Any]:
     """Return what a page of these runs shows.
 
