@@ -161,7 +161,7 @@ def _resolve_cell(
     base: Mapping[str, Any],
 ) -> tuple[dict[str, Any], str | None]:
     row, column = table.rows[row_name], table.columns[column_name]
-    own = {**table.options, **column.options, **row.options, **row.cells.get(column_name, {})}
+    own = table.cell_options(row_name, column_name)
     try:
         if profile.generated:
             own |= {**generated_options(column.config, own), **column.generated}

@@ -12,16 +12,7 @@ from typing import Any
 from benchmarks.tables import Column, Published, Row, Table
 from cwfed.results import METRICS
 
-REPRODUCED, NEAR, OFF, SCALED, MISSING, UNKNOWN = (
-    "reproduced",
-    "near",
-    "off",
-    "scaled",
-    "missing",
-    "n/a",
-)
-NEAR_FACTOR = 2
-"""Within so many tolerances a figure is near; beyond them it is off."""
+SCALED, MISSING, UNKNOWN = "scaled", "missing", "n/a"
 
 Cells = Mapping[tuple[str, str], str]
 """Hash of a cell's configuration, by row and column."""
@@ -106,13 +97,7 @@ def judge(mean: float | None, published: Published, *, scaled: bool) -> str:
         return MISSING
     if scaled:
         return SCALED
-    if published.value is None:
-        return UNKNOWN
-    # To a thousandth of a point: floating point must not decide at the edge of a tolerance.
-    distance = round(abs(mean - published.value), 3)
-    if distance <= published.tolerance:
-        return REPRODUCED
-    return NEAR if distance <= NEAR_FACTOR * published.tolerance else OFF
+    return published.judge(mean) or UNKNOWN
 
 
 def sections(

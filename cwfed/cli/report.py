@@ -9,8 +9,9 @@ from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse
 from cwfed.federated.experiment import blaming
 from cwfed.report.page.discover import find_runs
 from cwfed.report.page.html import write_page
-from cwfed.report.page.paper import Cell, cell_key, read_table
+from cwfed.report.page.paper import Cell, cell_key
 from cwfed.report.page.payload import make_payload
+from cwfed.report.tables import read_table
 
 _DESCRIPTION = """\
 Write a page about one or many runs: tables, curves, clients, partitions and weight norms in one

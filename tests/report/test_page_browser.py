@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from cwfed.report.page import find_runs, make_payload, write_page
+from cwfed.report.run import Run
 
 NASTY = "</script><script>window.hacked=1</script>"
 CHROMIUM = next(
@@ -33,6 +34,10 @@ def page_file(page_runs, tmp_path_factory):
     (runs / "halted" / "result.json").unlink()
     lines = (runs / "halted" / "rounds.jsonl").read_text().splitlines()
     (runs / "halted" / "rounds.jsonl").write_text("\n".join(lines[:3]))
+    path = runs / "cwfedavg-0" / "rounds.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[2]["excluded"] = {"1": "dropout"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_page(make_payload(find_runs([runs])), folder / "page.html")
     return folder / "page.html"
 
@@ -71,9 +76,9 @@ def column(page, index):
 
 
 def test_every_part_is_drawn_and_names_stay_text(page):
-    titles = page.locator("#summary dt").all_inner_texts()
-    assert titles == ["Accuracy", "Clients", "Cost", "WDR", "Unfinished"]
-    for section, drawings in (("curves", 1), ("clients", 3), ("cost", 2), ("inside", 7)):
+    titles = page.locator("#summary .body > dl > dt").all_inner_texts()
+    assert titles == ["Accuracy", "Clients", "Cost", "WDR", "Left out", "Unfinished"]
+    for section, drawings in (("curves", 1), ("clients", 3), ("cost", 2), ("inside", 8)):
         # Waiting for a selector, since the page's policy refuses functions made of strings.
         drawn = page.locator(f"#{section} .plot:has(canvas)")
         drawn.nth(drawings - 1).wait_for()
@@ -107,6 +112,48 @@ def test_sorting_and_filters(page):
     headline = page.inner_text("#summary .body")
     page.check("input[name=metric][value=post_local]", force=True)
     assert page.inner_text("#summary .body") != headline
+
+
+def numbers(page, heading):
+    """Open a drawing's table with the keyboard; return its cells, row by row, the head first."""
+    figure = page.locator("figure", has=page.locator(f"h3:text-is('{heading}')"))
+    if not figure.locator("table").count():
+        figure.locator("summary").focus()
+        page.keyboard.press("Enter")
+        figure.locator("table").wait_for()
+    rows = figure.locator("tr")
+    return [rows.nth(n).locator("th, td").all_inner_texts() for n in range(rows.count())]
+
+
+def test_every_drawing_has_its_numbers_as_a_table(page, page_file):
+    drawings = page.locator("figure").count()
+    assert page.locator("figure summary:has-text('Show as table')").count() == drawings
+    folder = page_file.parent / "runs"
+    run = Run.load(folder / "cwfedavg-0")
+    other = Run.load(folder / "cwfedavg-1")
+    accuracy = numbers(page, "Accuracy (received) by round")
+    assert accuracy[0][:2] == ["round", "cwfedavg"]
+    values = [100 * each.lines[-1]["received"]["accuracy"] for each in (run, other)]
+    mean = f"{sum(values) / 2:.2f} % ({min(values):.2f} % to {max(values):.2f} %)"
+    assert accuracy[4][:2] == ["3", mean]
+    first = numbers(page, "Accuracy of the clients, by method")[1]
+    clients, counts = run.clients.iloc[0], run.label_counts().iloc[0]
+    assert first[:5] == [
+        *("0", "0", str(counts.sum()), str((counts > 0).sum()), str(int(clients["test"])))
+    ]
+    assert first[5].startswith(f"{100 * clients['accuracy_received']:.2f} %")
+    held = numbers(page, "Who holds which classes")
+    assert [int(text) for text in held[1][1:]] == counts.tolist()
+    lost = numbers(page, "Who was left out of which rounds")
+    assert lost[2] == ["1", "0", "1", "0"]
+    fit = numbers(page, "Norms against labels")
+    expected = run.snapshot().p_estimated_MK[0]
+    assert [float(text) for text in fit[2][1:]] == pytest.approx(expected.tolist(), abs=2e-3)
+    page.focus("#round")
+    page.keyboard.press("Home")
+    expected = run.snapshot(0).p_estimated_MK[0]
+    moved = numbers(page, "Norms against labels")
+    assert [float(text) for text in moved[2][1:]] == pytest.approx(expected.tolist(), abs=2e-3)
 
 
 def test_the_slider_moves_with_the_keys_and_changes_the_maps(page):

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from cwfed.report.page import find_runs, make_payload, write_page
 from cwfed.report.page.arrays import quantise, restore
+from cwfed.report.page.facts import read_facts
+from cwfed.report.page.inside import left_out
 from cwfed.report.run import Run
 
 numbers = st.floats(-1e6, 1e6) | st.just(float("nan"))
@@ -196,6 +198,30 @@ def test_what_is_missing_is_left_out_with_the_reason(page_runs, tmp_path):
     assert third["test"] is None
     assert third["snapshots"]["rounds"] == [0, 2, 3]
     assert any("rounds 1 are left out" in note for note in third["notes"])
+
+
+def test_who_was_left_out_of_which_rounds(page_runs, tmp_path):
+    folder = copied(page_runs, tmp_path, "fedavg-0", "fedavg-1")
+    path = folder / "fedavg-0" / "rounds.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines[1]["excluded"] = {"2": "dropout"}
+    lines[2]["participants"], lines[2]["excluded"] = [0, 2], {"0": "straggler", "2": "dropout"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    payload = make_payload(find_runs([folder]))
+    lossy, whole = payload["runs"]
+    held, nan = lossy["left_out"], float("nan")
+    expected = [[0, 1, 0], [0, nan, 0], [1, 1, 0], [0, nan, 0]]
+    np.testing.assert_array_equal(restore(held["lost"]), expected)
+    assert held["rounds"] == [[1, 1], [2, 2], [3, 3]]
+    assert held["reasons"] == {"dropout": 2, "straggler": 1}
+    assert lossy["figures"]["left_out"] == 3 / 10
+    assert restore(lossy["curves"]["left_out"]).tolist() == [0, 1, 2, 0]
+    assert (whole["left_out"], whole["figures"]["left_out"]) == (None, 0)
+    # With little room, rounds are put together; none is lost.
+    (run, _) = find_runs([folder]).runs
+    packed = left_out(read_facts(run, "x"), room=4)
+    assert packed["rounds"] == [[1, 2], [3, 3]]
+    assert restore(packed["lost"]).tolist() == [[1, 0], [0, 0], [2, 0], [0, 0]]
 
 
 def test_runs_are_found_below_folders_and_told_apart(page_runs, tmp_path):

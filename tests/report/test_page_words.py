@@ -6,7 +6,8 @@ import pytest
 
 from cwfed.report.page.facts import Facts
 from cwfed.report.page.settings import make_settings
-from cwfed.report.page.words import duel, summarise
+from cwfed.report.page.wdr import SHARE
+from cwfed.report.page.words import RULES, duel, summarise
 from cwfed.report.run import Run
 from cwfed.results import make_result
 
@@ -26,7 +27,7 @@ def facts(name, correct, *, seed=0, r=(0.8, 0.7), wdr=0.0, up=2, finished=True, 
             "received": score,
             "post_local": score if round_ else None,
             "train_loss": 1.0,
-            "mean_R": r[min(round_, 1)],
+            "mean_R": r[min(round_, len(r) - 1)],
             "bytes": {"up": [up * 10**6] * len(taking_part), "down": [10**6] * len(taking_part)},
             "seconds": {"fit": 2.0 if round_ else 0.0},
         }
@@ -35,12 +36,16 @@ def facts(name, correct, *, seed=0, r=(0.8, 0.7), wdr=0.0, up=2, finished=True, 
     config = {
         "data": {"class_path": "x.Digits"},
         "partition": {"class_path": "x.Dirichlet", "init_args": {"num_clients": 4}},
-        "algorithm": {"name": name, "objectives": objectives if wdr else []},
+        "algorithm": {
+            "name": name,
+            "aggregator": {"class_path": "x.CwFedAvg"},
+            "objectives": objectives if wdr else [],
+        },
         "seed": seed,
         "rounds": rounds,
         "wdr_lambda": wdr,
     }
-    lines = [line(0), line(1)]
+    lines = [line(round_) for round_ in range(rounds + 1)]
     result = make_result(lines, {}) if finished else None
     run = Run(Path(f"/nowhere/{name}-{seed}"), config, result, lines)
     return Facts(run, f"{name}-{seed}", "digits", "d", f"p{seed}", make_result(lines, {}),
@@ -57,13 +62,16 @@ def test_the_winner_its_clients_and_its_cost():
     headline, points = words(
         facts("a", [9, 9, 5, 7], up=6), facts("b", [8, 8, 8, 4]), facts("local", [1, 1, 1, 1])
     )
-    assert headline == "a wins: 75.00 % (1 round, 1 seed)"
+    assert headline == "a leads: 75.00 % (1 round, 1 seed)"
     assert "5.00 points ahead of b (70.00 %). One seed says nothing" in points["Accuracy"]
-    assert points["Accuracy"].endswith("Then: local 10.00 %.")
-    assert "Against b, a is better on 3 of 4, worse on 1, level on 0." in points["Clients"]
+    assert (
+        "Then: local 10.00 %. Scored right after local training, first is a" in points["Accuracy"]
+    )
+    assert "Of 4 clients, best of all is a on 3 (0, 1, 3), b on 1 (2); on 0" in points["Clients"]
+    assert "Against b, a is better on 3 of 4 clients, worse on 1, level on 0." in points["Clients"]
     assert "Against local, a is better on 4 of 4" in points["Clients"]
     assert "sends 6 MB up and 1 MB down a client and round, and a round takes 2 s" in points["Cost"]
-    assert "b: 0.43 times the traffic, 1 times the time" in points["Cost"]
+    assert "b: 0.43 times the traffic, about the same time" in points["Cost"]
 
 
 def test_one_lost_seed_is_too_close_to_call():
@@ -86,7 +94,7 @@ def test_only_shared_seeds_are_ranked():
     headline, points = words(
         facts("a", [7, 7, 7, 7]), facts("b", [5, 5, 5, 5]), facts("b", [10, 10, 10, 10], seed=1)
     )
-    assert headline == "a wins: 70.00 % (1 round, 1 seed)"
+    assert headline == "a leads: 70.00 % (1 round, 1 seed)"
     assert "b (50.00 %)" in points["Accuracy"]
     headline, _ = words(facts("a", [7, 7, 7, 7]), facts("b", [5, 5, 5, 5], seed=1))
     assert headline == "No ranking: the methods have no seed in common."
@@ -95,27 +103,59 @@ def test_only_shared_seeds_are_ranked():
     assert "b-0" in points["Unfinished"]
 
 
-@pytest.mark.parametrize(
-    ("r", "other", "expected"),
-    [
-        ((0.8, 0.1), (0.8, 0.7), "worked"),
-        ((0.8, 0.5), (0.8, 0.7), "did too little"),
-        ((0.8, 0.3), (0.8, 0.2), "did too little"),
-        ((0.8, 0.9), (0.8, 0.7), "did not work"),
-    ],
-)
-def test_whether_the_regulariser_worked(r, other, expected):
-    _, points = words(
-        facts("a", [5, 5, 5, 5], r=r, wdr=3.0), facts("a_no_wdr", [4, 4, 4, 4], r=other)
-    )
-    assert f"The regulariser {expected} in a (λ = 3)" in points["WDR"]
-    assert f"from {r[0]:.3f} to {r[1]:.3f} in 1 round (1 seed)" in points["WDR"]
-    assert f"a_no_wdr ends at {other[1]:.3f}" in points["WDR"]
+WDR_CASES = {
+    "worked": ((0.8, 0.1, 0.1), (0.8, 0.7, 0.7), "WDR worked in a"),
+    "just below half": ((0.8, 0.39, 0.39), (0.8, 0.7, 0.7), "WDR worked in a"),
+    "half is not below": ((0.8, 0.4, 0.4), (0.8, 0.7, 0.7), "WDR did too little in a"),
+    "still falling": ((0.8, 0.7, 0.5), (0.8, 0.7, 0.7), "It is too early to say whether WDR wo"),
+    "as low without": ((0.8, 0.3, 0.3), (0.8, 0.3, 0.3), "It is unclear whether WDR worked in a"),
+    "risen": ((0.8, 0.7, 0.9), (0.8, 0.7, 0.7), "WDR did not work in a"),
+    "alone": ((0.8, 0.1, 0.1), None, "WDR seems to have worked in a"),
+    "not a number": ((0.8, 0.1, None), (0.8, 0.7, 0.7), "a: nothing can be said of WDR"),
+}
+
+
+@pytest.mark.parametrize("name", WDR_CASES)
+def test_whether_the_regulariser_worked(name):
+    r, other, expected = WDR_CASES[name]
+    every = [facts("a", [5, 5, 5, 5], r=r, wdr=3.0, rounds=2)]
+    if other:
+        every.append(facts("b", [4, 4, 4, 4], r=other, rounds=2))
+    _, points = words(*every)
+    assert points["WDR"].startswith(expected)
+    if name == "worked":
+        assert "(λ = 3): mean R went from 0.800 to 0.100, 12 % of its start" in points["WDR"]
+        assert "in 2 rounds (1 seed)" in points["WDR"]
+        assert "Without WDR, R ends at 0.700 or higher (b is lowest)" in points["WDR"]
+        assert "Accuracy is 50.00 % with it and 40.00 % in b" in points["WDR"]
+    if name == "as low without":
+        assert "Without WDR, R ends as low in b at 0.300." in points["WDR"]
+    if name == "alone":
+        assert "No finished run without WDR on these seeds" in points["WDR"]
+    assert f"Below {100 * SHARE:g} % of its start" in RULES["WDR"]
+
+
+def test_the_regulariser_is_held_against_runs_of_the_same_seeds():
+    low, high = (0.8, 0.1, 0.1), (0.8, 0.7, 0.7)
+    ours = [facts("a", [5, 5, 5, 5], r=low, wdr=3.0, seed=s, rounds=2) for s in (0, 1)]
+    theirs = [facts("b", [4, 4, 4, 4], r=r, seed=s, rounds=2) for s, r in enumerate((high, low))]
+    assert words(*ours, *theirs)[1]["WDR"].startswith("It is unclear")
+    assert words(*ours, theirs[0])[1]["WDR"].startswith("WDR worked in a")
+    elsewhere = facts("b", [4, 4, 4, 4], r=high, seed=7, rounds=2)
+    assert words(*ours, elsewhere)[1]["WDR"].startswith("WDR seems to have worked")
+
+
+def test_who_was_left_out_is_said():
+    lossy = facts("a", [5, 5, 5, 5])
+    lossy.run.lines[1]["excluded"] = {"1": "dropout", "3": "straggler"}
+    _, points = words(lossy, facts("b", [4, 4, 4, 4]))
+    assert points["Left out"].endswith("a 2 of 4 (50.0 %): 1 dropout, 1 straggler.")
+    assert "Left out" not in words(facts("b", [4, 4, 4, 4]))[1]
 
 
 def test_no_regulariser_is_said():
     _, points = words(facts("a", [5, 5, 5, 5]))
-    assert points["WDR"] == "No finished run here uses the weight distribution regulariser."
+    assert points["WDR"] == "No finished run here uses the weight distribution regulariser (WDR)."
 
 
 def test_clients_without_test_samples_do_not_count():

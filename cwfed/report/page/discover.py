@@ -98,6 +98,7 @@ def check_run(run: Run) -> None:
         for line in run.lines:
             sum(line["bytes"]["up"]), sum(line["bytes"]["down"]), sum(line["seconds"].values())
             line["mean_R"], line["train_loss"], len(line["participants"])
+            [(int(c), str(why)) for c, why in (line.get("excluded") or {}).items()]
             for metric in ("received", "post_local"):
                 if line[metric]:
                     line[metric]["accuracy"], line[metric]["loss"], line[metric]["fairness"]

@@ -4,6 +4,7 @@ Legend: M clients.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,22 @@ class Facts:
         """Return the mean accuracy of the lowest tenth of the clients after the last round."""
         fairness = (self.figures or {}).get(metric, {}).get("fairness")
         return fairness["worst10"] if fairness else None
+
+    @property
+    def excluded(self) -> Counter[str]:
+        """Participations that were left out, over all rounds, by reason."""
+        lost = [line.get("excluded") or {} for line in self.run.lines]
+        return Counter(str(reason) for one in lost for reason in one.values())
+
+    @property
+    def asked(self) -> int:
+        """Participations in all: clients that were asked to train, over all rounds."""
+        return sum(len(line["participants"]) for line in self.run.lines)
+
+    @property
+    def left_out(self) -> float | None:
+        """Share of the participations that were left out; None before any."""
+        return self.excluded.total() / self.asked if self.asked else None
 
     @property
     def megabytes(self) -> tuple[float, float] | None:

@@ -16,6 +16,10 @@ from cwfed.results import METRICS
 MOST_POINTS = 250
 """Points of a curve; longer ones are thinned out."""
 
+MOST_SPANS = 100
+LEFT_OUT = 20_000
+"""Spans of rounds, and numbers in all, of a map of who was left out."""
+
 BUDGET = 2_300_000
 """Bytes of all snapshots together before base64, which adds a third: a page stays below 5 MB."""
 
@@ -33,6 +37,7 @@ def curves(facts: Facts) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "train_loss": [line["train_loss"] for line in lines],
         "mean_R": [line["mean_R"] for line in lines],
+        "left_out": [len(line.get("excluded") or ()) for line in lines],
         "megabytes": sent,
         "seconds": spent,
     }
@@ -49,6 +54,37 @@ def curves(facts: Facts) -> dict[str, Any]:
 def _megabytes_a_client(line: Mapping[str, Any]) -> float:
     taking_part = max(len(line["participants"]), 1)
     return float(sum(line["bytes"]["up"]) + sum(line["bytes"]["down"])) / taking_part / 1e6
+
+
+def left_out(facts: Facts, room: int = LEFT_OUT) -> dict[str, Any] | None:
+    """Return how often each client was left out, None where nobody was.
+
+    Args:
+        facts: The run.
+        room: Most numbers to return; rounds are put together to keep to it.
+
+    Returns:
+        ``lost``, participations that were left out, ``[M, B]``, NaN where a client was not asked;
+        ``rounds``, the first and last round of each of B spans; ``reasons``, how many by reason.
+    """
+    lines = [line for line in facts.run.lines if line["round"]]
+    if not facts.excluded:
+        return None
+    clients = 1 + max(int(client) for line in lines for client in line["participants"])
+    clients = max(clients, facts.clients or 0)
+    spans = np.array_split(np.arange(len(lines)), min(len(lines), MOST_SPANS, room // clients + 1))
+    lost_MB = np.full((clients, len(spans)), np.nan)
+    for column, span in enumerate(spans):
+        for line in (lines[index] for index in span):
+            asked, lost = list(line["participants"]), [int(c) for c in line.get("excluded") or {}]
+            lost_MB[asked, column] = np.nan_to_num(lost_MB[asked, column])
+            lost_MB[lost, column] = np.nan_to_num(lost_MB[lost, column]) + 1
+    return {
+        "lost": quantise(lost_MB),
+        "rounds": [[lines[span[0]]["round"], lines[span[-1]]["round"]] for span in spans],
+        "reasons": dict(sorted(facts.excluded.items())),
+        "asked": facts.asked,
+    }
 
 
 def evenly(length: int, most: int) -> list[int]:
@@ -85,12 +121,13 @@ def snapshot_rounds(every: Sequence[Facts]) -> tuple[dict[int, list[int]], str]:
         first.setdefault((every[index].setting, every[index].variant), index)
     # The first seed of every method goes before other seeds of any.
     order = [*first.values(), *(index for index in sizes if index not in first.values())]
-    kept, room = [], BUDGET
+    room_for_all = BUDGET - sum(_map_bytes(facts) for facts in every)
+    kept, room = [], room_for_all
     for index in order:
         if sizes[index] <= room:
             kept.append(index)
             room -= sizes[index]
-    each = BUDGET // max(sum(sizes[index] for index in kept), 1)
+    each = room_for_all // max(sum(sizes[index] for index in kept), 1)
     rounds = {
         index: [every[index].run.snapshot_rounds[i] for i in _chosen(every[index], each)]
         for index in kept
@@ -106,6 +143,12 @@ def snapshot_rounds(every: Sequence[Facts]) -> tuple[dict[int, list[int]], str]:
 def _chosen(facts: Facts, most: int) -> list[int]:
     count = len(facts.run.snapshot_rounds)
     return evenly(count, most) if most > 1 else [count - 1]
+
+
+def _map_bytes(facts: Facts) -> int:
+    """Return the most bytes that the map of who was left out takes."""
+    spans = min(facts.rounds, MOST_SPANS)
+    return min(spans * (facts.clients or 1), LEFT_OUT) if facts.excluded else 0
 
 
 def _bytes(facts: Facts) -> int:

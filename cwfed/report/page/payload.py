@@ -7,14 +7,15 @@ from cwfed import __version__
 from cwfed.report.page import inside
 from cwfed.report.page.discover import Found
 from cwfed.report.page.facts import CHOICES, Facts, read_facts, short_names
-from cwfed.report.page.paper import Identify, PaperTable, fill_table
+from cwfed.report.page.paper import Identify, fill_table
 from cwfed.report.page.settings import Setting, Variant, make_settings, mean_std
-from cwfed.report.page.words import summarise
+from cwfed.report.page.words import RULES, summarise
+from cwfed.report.tables import Table
 from cwfed.results import METRICS
 
 
 def make_payload(
-    found: Found, tables: Sequence[PaperTable] = (), identify: Identify | None = None
+    found: Found, tables: Sequence[Table] = (), identify: Identify | None = None
 ) -> dict[str, Any]:
     """Return what a page of these runs shows.
 
@@ -38,6 +39,7 @@ def make_payload(
         "partitions": partitions,
         "settings": [_setting(setting, index) for setting in make_settings(every)],
         "tables": [fill_table(table, every, identify) for table in tables] if identify else [],
+        "rules": RULES,
         "notes": [*found.skipped, *([note] if note else [])],
     }
 
@@ -87,6 +89,7 @@ def _figures(facts: Facts) -> dict[str, float | None]:
         "megabytes_down": down,
         "megabytes": None if up is None or down is None else up + down,
         "seconds": facts.seconds,
+        "left_out": facts.left_out,
     }
 
 
@@ -109,6 +112,7 @@ def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dic
         },
         "test": facts.test_M,
         "curves": inside.curves(facts) if facts.run.lines else None,
+        "left_out": inside.left_out(facts),
         "partition": key,
         "snapshots": held,
         "notes": [note for note in notes if note],

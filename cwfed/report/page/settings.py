@@ -92,7 +92,7 @@ def partition_text(config: Mapping[str, Any]) -> str:
     arguments.pop("path", None)
     words = [str(choice["class_path"]).rpartition(".")[2]]
     if (clients := arguments.pop("num_clients", None)) is not None:
-        words.append(f"{clients} clients")
+        words.append(f"{clients} client{'s' * (clients != 1)}")
     for name, value in arguments.items():
         if value is not None:
             words.append(f"{'α' if name == 'alpha' else name.replace('_', ' ')} {value}")

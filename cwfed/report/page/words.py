@@ -1,25 +1,39 @@
-"""What the runs say, in plain words: who wins, on which clients, at what cost, and if WDR worked.
+"""What the runs say, in plain words: who wins, on which clients, and at what cost.
 
 Every sentence is worked out from finished runs of one setting, over the seeds that all its
 methods have.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from cwfed.report.page.facts import Facts
 from cwfed.report.page.settings import Setting, Variant
+from cwfed.report.page.wdr import RULE, wdr_text
 
 METRIC_WORDS = {
     "received": "with the models that clients start the next round with",
     "post_local": "right after local training",
 }
 CHOICE_WORDS = {"last": "after the last round", "best": "in each run's best round on test data"}
-WORKED = 0.5
-"""WDR counts as effective where mean R ends below this share of where it started."""
+RULES = {
+    "Accuracy": "Methods are ranked by test accuracy, pooled over the clients and averaged over "
+    "the seeds that all of them have. The first wins if it is ahead of the second in each of "
+    "these seeds, and leads if there is but one; otherwise the two are too close to call. Only "
+    "finished runs on the same data and partition with as many rounds count.",
+    "Clients": "A method is better on a client where the client's model is right on more of the "
+    "client's own test samples. With several seeds a client counts once a seed, since each seed "
+    "draws its own partition.",
+    "Cost": "Megabytes (10^6 bytes) that a client sends and receives in a round in which it takes "
+    "part; seconds of a round of the whole federation, evaluations included.",
+    "WDR": RULE,
+}
+"""How the sentences come about, by title; the page prints them."""
+
+_MOST_NAMED = 20
+"""Clients that are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +68,30 @@ def summarise(setting: Setting, metric: str, choice: str) -> dict[str, Any]:
     points = []
     if ranked:
         headline, margin = _winner(ranked, seeds, metric, choice)
-        points.append({"title": "Accuracy", "text": margin})
+        text = f"{margin} {_otherwise(setting, metric, choice)}".rstrip()
+        points.append({"title": "Accuracy", "text": text})
         points.append({"title": "Clients", "text": _clients(ranked, seeds, metric, choice)})
         points.append({"title": "Cost", "text": _cost(ranked, seeds)})
     elif any(variant.counted for variant in setting.variants):
         headline = "No ranking: the methods have no seed in common."
     else:
         headline = "No ranking yet: no run has finished."
-    points.append({"title": "WDR", "text": wdr_text(setting)})
+    points.append({"title": "WDR", "text": wdr_text(setting.variants, metric, choice)})
+    points.append({"title": "Left out", "text": _left_out(setting)})
     points.append({"title": "Unfinished", "text": _unfinished(setting)})
     return {"headline": headline, "points": [point for point in points if point["text"]]}
+
+
+def _otherwise(setting: Setting, metric: str, choice: str) -> str:
+    """Say who is first by the other way of scoring."""
+    (other,) = METRIC_WORDS.keys() - {metric}
+    ranked, _ = rank(setting, other, choice)
+    if len(ranked) < 2:
+        return ""
+    names = [variant.label for variant, mean in ranked if mean == ranked[0][1]]
+    return (
+        f"Scored {METRIC_WORDS[other]}, first is {' and '.join(names)}: {_percent(ranked[0][1])}."
+    )
 
 
 def _unfinished(setting: Setting) -> str:
@@ -73,6 +101,23 @@ def _unfinished(setting: Setting) -> str:
     named = ", ".join(f"{f.name} ({f.rounds} of {f.planned} rounds)" for f in halted)
     verb = "1 run is" if len(halted) == 1 else f"{len(halted)} runs are"
     return f"{verb} drawn as far as there are rounds and left out of means and ranking: {named}."
+
+
+def _left_out(setting: Setting) -> str:
+    """Say how many participations were lost, and why, in methods that lost any."""
+    texts = []
+    for variant in setting.variants:
+        lost = sum((facts.excluded for facts in variant.runs), Counter[str]())
+        if lost:
+            asked = sum(facts.asked for facts in variant.runs)
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+            share = f"{lost.total()} of {asked} ({100 * lost.total() / asked:.1f} %)"
+            texts.append(f"{variant.label} {share}: {reasons}")
+    if not texts:
+        return ""
+    return (
+        f"Clients that were asked to train and did not count, over all rounds: {'; '.join(texts)}."
+    )
 
 
 def rank(
@@ -139,7 +184,8 @@ def _margin(
         )
     each = f"It is ahead in each of the {len(seeds)} seeds."
     chance = "One seed says nothing about chance." if len(seeds) == 1 else each
-    return f"{best.label} wins: {_percent(top)}", f"{ahead}. {chance}"
+    verb = "leads" if len(seeds) == 1 else "wins"
+    return f"{best.label} {verb}: {_percent(top)}", f"{ahead}. {chance}"
 
 
 def _order(ranked: Sequence[tuple[Variant, float]]) -> str:
@@ -161,24 +207,57 @@ def _clients(
     ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
 ) -> str:
     best = ranked[0][0]
-    against = [variant for variant, _ in ranked[1:]]
-    # Beside the runner-up, the two that a reader asks for: no personalisation and no federation.
-    named = [v for v in against[1:] if v.label in ("fedavg", "local")]
-    texts = []
-    for other in [*against[:1], *named]:
+    texts = [_champions(ranked, seeds, metric, choice)] if len(ranked) > 2 else []
+    for other in _yardsticks(ranked):
         result = duel(best, other, seeds, metric, choice)
         if result.total:
             texts.append(
                 f"Against {other.label}, {best.label} is better on {result.ahead} of "
-                f"{result.total}, worse on {result.behind}, level on {result.equal}."
+                f"{result.total} clients, worse on {result.behind}, level on {result.equal}."
             )
+    texts = [text for text in texts if text]
     if texts and len(seeds) > 1:
         texts.append(f"Clients are counted over {len(seeds)} seeds.")
     return " ".join(texts)
 
 
+def _yardsticks(ranked: Sequence[tuple[Variant, float]]) -> list[Variant]:
+    """Return the runner-up, and what a reader asks for: no personalisation and no federation."""
+    others = [variant for variant, _ in ranked[1:]]
+    return [*others[:1], *(v for v in others[1:] if v.label in ("fedavg", "local"))]
+
+
+def _champions(
+    ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
+) -> str:
+    """Say on how many clients each method is better than all others."""
+    held: dict[str, list[int]] = defaultdict(list)
+    for seed in seeds:
+        runs = [variant.counted[seed] for variant, _ in ranked]
+        scores = [one for facts in runs if (one := facts.correct_M(metric, choice)) is not None]
+        if len(scores) < len(runs) or runs[0].test_M is None:
+            return ""
+        for client, own in enumerate(zip(*scores, strict=True)):
+            if runs[0].test_M[client]:
+                first = [n for n, right in enumerate(own) if right == max(own)]
+                held[ranked[first[0]][0].label if len(first) == 1 else ""].append(client)
+    total, level = sum(map(len, held.values())), len(held.pop("", []))
+    # Over seeds a client's number stands for another client each time.
+    few = len(seeds) == 1 and total <= _MOST_NAMED
+    named = [
+        f"{label} on {len(own)}{f' ({_numbers(own)})' * few}"
+        for label, own in sorted(held.items(), key=lambda item: -len(item[1]))
+    ]
+    best = ", ".join(named) or "no method alone"
+    return f"Of {total} clients, best of all is {best}; on {level} several are level."
+
+
+def _numbers(clients: Sequence[int]) -> str:
+    return ", ".join(map(str, clients))
+
+
 def _cost(ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int]) -> str:
-    best, others = ranked[0][0], [variant for variant, _ in ranked[1:]]
+    best = ranked[0][0]
     up, down = best.mean(_up, seeds), best.mean(_down, seeds)
     seconds = best.mean(lambda facts: facts.seconds, seeds)
     if up is None or down is None or seconds is None:
@@ -187,71 +266,15 @@ def _cost(ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int]) -> str:
         f"{best.label} sends {_size(up)} up and {_size(down)} down a client and round, and a round "
         f"takes {seconds:.2g} s."
     )
-    for other in others[:1]:
+    for other in _yardsticks(ranked):
         traffic = (other.mean(_up, seeds) or 0.0) + (other.mean(_down, seeds) or 0.0)
         time = other.mean(lambda facts: facts.seconds, seeds)
         if time:
             text += (
-                f" {other.label}: {_ratio(traffic, up + down)} the traffic, "
-                f"{_ratio(time, seconds)} the time."
+                f" {other.label}: {_times(traffic, up + down, 'traffic')}, "
+                f"{_times(time, seconds, 'time')}."
             )
     return f"{text} Seconds depend on the machine and on what else ran on it."
-
-
-def wdr_text(setting: Setting) -> str:
-    """Say whether the regulariser brought the norms' distribution to the labels' distribution."""
-    active = [v for v in setting.variants if v.counted and v.runs[0].wdr > 0]
-    without = [v for v in setting.variants if v.counted and v.runs[0].wdr == 0]
-    if not active:
-        return "No finished run here uses the weight distribution regulariser."
-    return " ".join(_wdr_of(variant, without) for variant in active)
-
-
-def _wdr_of(variant: Variant, without: Sequence[Variant]) -> str:
-    start, end = (variant.mean(figure, variant.counted) for figure in (_first_r, _last_r))
-    if start is None or end is None or start <= 0:
-        return f"{variant.label}: no R was recorded."
-    ends = {other.label: other.mean(_last_r, other.counted) for other in without}
-    lower = [end < value for value in ends.values() if value is not None]
-    effective = end < WORKED * start and all(lower)
-    verdict = "worked" if effective else "did too little" if end < start else "did not work"
-    rounds = next(iter(variant.counted.values())).rounds
-    text = (
-        f"The regulariser {verdict} in {variant.label} (λ = {variant.runs[0].wdr:g}): mean R, the "
-        f"distance of the weight norms from the label distribution, went from {start:.3f} to "
-        f"{end:.3f} in {rounds} round{'s' * (rounds != 1)} ({_seeds(list(variant.counted))})"
-    )
-    correlation = _correlation(variant.counted)
-    if correlation is not None:
-        text += f"; norms and labels correlate with {correlation:.2f} at the end"
-    named = [
-        f"{label} ends at {value:.3f}"
-        for label, value in ends.items()
-        if value is not None and label in (f"{variant.label}_no_wdr", "fedavg")
-    ]
-    return f"{text}.{' Without it, ' + ' and '.join(named) + '.' if named else ''}"
-
-
-def _correlation(counted: Mapping[int, Facts]) -> float | None:
-    """Return the mean over seeds of Pearson's correlation of p and p~ in the last snapshots."""
-    found = []
-    for facts in counted.values():
-        try:
-            p, estimated = facts.run.p_MK, facts.run.snapshot().p_estimated_MK
-        except ValueError:
-            return None
-        if p.shape != estimated.shape or p.std() == 0 or estimated.std() == 0:
-            return None
-        found.append(float(np.corrcoef(p.ravel(), estimated.ravel())[0, 1]))
-    return sum(found) / len(found)
-
-
-def _first_r(facts: Facts) -> float | None:
-    return facts.run.lines[0]["mean_R"] if facts.run.lines else None
-
-
-def _last_r(facts: Facts) -> float | None:
-    return facts.run.lines[-1]["mean_R"] if facts.run.lines else None
 
 
 def _up(facts: Facts) -> float | None:
@@ -262,10 +285,12 @@ def _down(facts: Facts) -> float | None:
     return facts.megabytes[1] if facts.megabytes else None
 
 
-def _ratio(value: float, base: float) -> str:
-    if base == 0:
-        return "more than" if value else "as much of"
-    return f"{value / base:.2g} times"
+def _times(value: float, base: float, what: str) -> str:
+    if value == base or (base and abs(value / base - 1) < 0.05):
+        return f"about the same {what}"
+    if value == 0 or base == 0:
+        return f"{'no' if value == 0 else 'more'} {what}"
+    return f"{value / base:.2g} times the {what}"
 
 
 def _size(megabytes: float) -> str:

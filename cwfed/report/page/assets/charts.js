@@ -9,18 +9,24 @@ const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sa
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A figure with heading, drawing and caption; returns what draws into it. */
+/** A figure with heading, drawing, caption and the numbers as a table; returns what draws into it. */
 function figure(title, height = 320) {
-  const plot = make("div", { class: "plot", role: "img", style: `height:${height}px` });
-  const caption = make("figcaption");
-  const element = make("figure", {}, make("h3", {}, title), plot, caption);
+  const heading = make("h3", {}, title), plot = make("div", { class: "plot", role: "img" });
+  const caption = make("figcaption"), numbers = dataTable(heading);
+  plot.style.height = `${height}px`;
+  const element = make("figure", {}, heading, plot, caption, numbers.element);
   return {
     element,
-    /** Draw; the caption says in words what is drawn, for those who do not see it too. */
-    draw(option, text, tall = height) {
+    /**
+     * Draw; the caption says in words what is drawn, for those who do not see it too. `table` returns
+     * the numbers that are drawn: `head`, a text a column, and `rows` of texts, the first of each its name.
+     */
+    draw(option, text, table, { tall = height, name = title } = {}) {
+      heading.textContent = name;
       plot.style.height = `${tall}px`;
-      plot.setAttribute("aria-label", `${title}. ${text}`);
+      plot.setAttribute("aria-label", `${name}. ${text}`);
       caption.textContent = text;
+      numbers.set(table);
       let chart = charts.get(plot);
       if (!chart) {
         chart = echarts.init(plot, null, { renderer: "canvas" });
@@ -28,6 +34,32 @@ function figure(title, height = 320) {
       }
       chart.resize();
       chart.setOption({ animation: false, ...option, textStyle: { fontFamily: FONT } }, true);
+    },
+  };
+}
+
+/** A drawing's numbers, made when somebody asks for them. */
+function dataTable(heading) {
+  let table = null;
+  const unseen = make("span", { class: "unseen" }), holder = make("div");
+  const fill = () => {
+    if (!element.open || !table) return holder.replaceChildren();
+    const { head, rows } = table();
+    return holder.replaceChildren(make("div", {
+      class: "scroll", tabindex: 0, role: "region", "aria-label": `Numbers: ${heading.textContent}`,
+    }, make("table", {},
+      make("thead", {}, make("tr", {}, head.map((text) => make("th", { scope: "col" }, text)))),
+      make("tbody", {}, rows.map(([first, ...rest]) => make("tr", {},
+        make("th", { scope: "row" }, first), rest.map((text) => make("td", {}, text))))))));
+  };
+  const element = make("details", { class: "numbers", ontoggle: fill },
+    make("summary", {}, "Show as table", unseen), holder);
+  return {
+    element,
+    set(made) {
+      table = made;
+      unseen.textContent = `: ${heading.textContent}`;
+      fill();
     },
   };
 }
@@ -103,6 +135,14 @@ function heat({ values, rows, columns, low, high, across, down, text }) {
       emphasis: { itemStyle: { borderColor: css("--ink"), borderWidth: 1 } },
     }],
   };
+}
+
+/** The numbers of a heat map: a row a client, a column a class or client. */
+function heatTable({ values, rows, columns, across, down }, show = (v) => decimal(v)) {
+  return () => ({
+    head: [`${down} \\ ${across}`, ...columns],
+    rows: [...Array(rows).keys()].map((i) => [String(i), ...columns.map((_, j) => show(values[i * columns.length + j]))]),
+  });
 }
 
 /** A height that gives every row room, within what a screen holds. */

@@ -68,8 +68,37 @@ function drawBoxes(variants) {
     ],
   }, `${scaleOf(variants)}; ${METRICS[state.metric]}, ${CHOICES[state.choice]}. Boxes hold the middle `
     + "half of the clients, whiskers reach to the lowest and highest. Medians: "
-    + `${rows.map((row, i) => `${row} ${five[i][2].toFixed(1)} %`).join(", ")}.`,
-  Math.max(40 * rows.length + 70, 160));
+    + `${rows.map((row, i) => `${row} ${five[i][2].toFixed(1)} %`).join(", ")}.`
+    + " The table has every client under every method, the best marked.",
+  clientTable(variants, scores), { tall: Math.max(40 * rows.length + 70, 160) });
+}
+
+/** A row a client and seed: what it holds, and its accuracy with every method, the best marked. */
+function clientTable(variants, scores) {
+  return () => {
+    const own = scores.map((one) => new Map(one.map((s) => [`${s.seed}/${s.client}`, s])));
+    const keys = [...new Set(own.flatMap((one) => [...one.keys()]))].map((key) => key.split("/").map(Number))
+      .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    return {
+      head: ["client", "seed", "training samples", "classes", "test samples", ...variants.map((v) => v.label)],
+      rows: keys.map(([seed, client]) => {
+        const all = own.map((one) => one.get(`${seed}/${client}`));
+        const best = Math.max(...all.map((s) => (s ? s.value : -1)));
+        const run = variants.flatMap(counted).find((r) => r.seed === seed && r.test);
+        return [String(client), String(seed), ...holdings(run, client), String(run.test[client]),
+          ...all.map((s) => (s ? `${percent(s.value)}${variants.length > 1 && s.value === best ? " ▲" : ""}` : "–"))];
+      }),
+    };
+  };
+}
+
+/** A client's training samples, and how many classes they are of. */
+function holdings(run, client) {
+  const division = DATA.partitions[run.partition];
+  if (!division) return ["–", "–"];
+  const classes = division.train.shape[1];
+  const counts = unpack(division.train).subarray(client * classes, (client + 1) * classes).map(Math.round);
+  return [String(counts.reduce((a, b) => a + b, 0)), String(counts.filter((count) => count > 0).length)];
 }
 
 /** Two methods, client by client. */
@@ -153,25 +182,36 @@ function drawScatter(pairs, one, two) {
     xAxis: axis(`${two}, accuracy in %`, { type: "value", min: least, max: 100 }),
     yAxis: axis(`${one}, accuracy in %`, { type: "value", min: least, max: 100, nameGap: 34 }),
     series,
-  }, `Above the dashed line ${one} is better, below it ${two}.`);
+  }, `Above the dashed line ${one} is better, below it ${two}.`, pairTable(pairs, one, two));
 }
+
+/** A row a client under both methods, in the order of the clients. */
+function pairTable(pairs, one, two) {
+  return () => ({
+    head: ["client", "seed", one, two, "difference, points"],
+    rows: pairs.map((p) => [String(p.client), String(p.seed), percent(p.value), percent(p.other.value), signed(p.difference)]),
+  });
+}
+
+const signed = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
 
 function drawBars(pairs, one, two) {
   const ordered = [...pairs].sort((a, b) => b.difference - a.difference);
   const several = seedsOf(pairs).length > 1;
   const names = ordered.map((p) => (several ? `${p.client} (seed ${p.seed})` : String(p.client)));
   const series = sides(one, two).slice(0, 2).map((side) => ({
-    type: "bar", name: side.name, stack: "difference", itemStyle: { color: side.colour },
+    type: "bar", barMaxWidth: 60, name: side.name, stack: "difference", itemStyle: { color: side.colour },
     data: ordered.map((p) => ({ value: p.sign === side.sign ? p.difference : null, pair: p })),
   }));
   const crowded = several && (window.innerWidth < 700 || pairs.length > 40);
   bars.draw({
     grid: { left: 52, right: 18, top: 10, bottom: several && !crowded ? 106 : 74 }, legend: sideLegend(),
     tooltip: hint((item) => [`client ${item.data.pair.client}, seed ${item.data.pair.seed}`,
-      `${item.data.pair.difference >= 0 ? "+" : "−"}${Math.abs(item.data.pair.difference).toFixed(2)} points`]),
+      `${signed(item.data.pair.difference)} points`]),
     xAxis: axis(crowded ? "clients" : several ? "" : "client", { type: "category", data: names,
       axisLabel: { show: !crowded, rotate: several ? 60 : 0 } }),
     yAxis: axis("points of accuracy", { type: "value", nameGap: 34 }),
     series,
-  }, `${one} less ${two}, in percentage points, from the client that gains most to the one that loses most.`);
+  }, `${one} less ${two}, in percentage points, from the client that gains most to the one that loses most.`,
+  pairTable(ordered, one, two));
 }

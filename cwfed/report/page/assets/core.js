@@ -5,8 +5,16 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const METRICS = { received: "received", post_local: "post-local" };
 const CHOICES = { last: "last round", best: "best round" };
 
+/** The setting to begin with: the one that compares most. */
+function richest(settings) {
+  const methods = (s) => s.variants.filter((v) => v.counted.length).length;
+  const runs = (s) => s.variants.reduce((sum, v) => sum + v.counted.length, 0);
+  const size = (index) => methods(settings[index]) * 1e6 + runs(settings[index]);
+  return settings.map((_, i) => i).reduce((best, i) => (size(i) > size(best) ? i : best), 0);
+}
+
 const state = {
-  dataset: "", setting: 0, hidden: new Set(), metric: "received", choice: "last",
+  dataset: "", setting: richest(DATA.settings), hidden: new Set(), metric: "received", choice: "last",
   sort: { column: "", descending: true }, view: "methods", figure: "accuracy",
   pair: ["", ""], run: -1, step: -1, part: "train", scale: "norms",
 };
@@ -57,10 +65,12 @@ const short = (value) => {
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-// Okabe and Ito's colours, told apart with any colour vision; dashes and marks say the same again.
+// Okabe and Ito's colours, then Tol's: told apart with any colour vision; dashes and marks say the same again.
 const COLOURS = {
-  light: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#16202c"],
-  dark: ["#56B4E9", "#E69F00", "#00B98A", "#E08FBF", "#F0E442", "#D55E00", "#e8edf3"],
+  light: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#16202c", "#882255", "#999933",
+    "#332288", "#AA4499", "#7a5c3e"],
+  dark: ["#56B4E9", "#E69F00", "#00B98A", "#E08FBF", "#F0E442", "#D55E00", "#e8edf3", "#d0709c", "#b5b55a",
+    "#9a8fe0", "#d58bd0", "#c2a07c"],
 };
 const DASHES = ["solid", [7, 4], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 1, 2]];
 const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "roundRect", "arrow"];
@@ -73,7 +83,8 @@ function look(label) {
   const index = LABELS.indexOf(label), colours = COLOURS[dark() ? "dark" : "light"];
   return {
     colour: colours[index % colours.length],
-    dash: DASHES[index % DASHES.length],
+    // Moved on where the colours start again.
+    dash: DASHES[(index + Math.floor(index / colours.length)) % DASHES.length],
     mark: MARKS[index % MARKS.length],
   };
 }

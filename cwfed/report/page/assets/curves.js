@@ -3,6 +3,7 @@
 
 const FIGURES = {
   accuracy: "accuracy", loss: "test loss", train_loss: "training loss", mean_R: "mean R",
+  ...(DATA.runs.some((run) => run.left_out) ? { left_out: "clients left out" } : {}),
 };
 const curveName = (figure) =>
   (figure === "accuracy" || figure === "loss" ? `${state.metric}_${figure}` : figure);
@@ -64,7 +65,8 @@ function lineOption(series, xName, yName, accuracy) {
     grid: { left: 58, right: 18, top: 14, bottom: 42 },
     tooltip: hint((item) => [item.seriesName, `${xName} ${short(item.value[0])}`,
       `${yName} ${accuracy ? `${item.value[1].toFixed(2)} %` : short(item.value[1])}`]),
-    xAxis: axis(xName, { type: "value", min: "dataMin", max: xName === "round" ? "dataMax" : null, splitLine: { show: false },
+    xAxis: axis(xName, { type: "value", min: "dataMin", max: xName === "round" ? "dataMax" : null,
+      minInterval: xName === "round" ? 1 : 0, splitLine: { show: false },
       axisLabel: { showMaxLabel: true, formatter: (v) => Number(v.toPrecision(4)).toLocaleString("en") } }),
     yAxis: axis(yName, { type: "value", scale: true, nameGap: 40 }),
     series,
@@ -88,11 +90,31 @@ function drawCurves() {
   const accuracy = state.figure === "accuracy", scored = accuracy || state.figure === "loss";
   const word = FIGURES[state.figure] + (scored ? ` (${METRICS[state.metric]})` : "");
   const series = curveSeries(variants, curveName(state.figure), accuracy ? 100 : 1);
-  curveFigure.element.querySelector("h3").textContent =
-    `${word[0].toUpperCase()}${word.slice(1)} by round`;
   curveFigure.draw(lineOption(series, "round", accuracy ? "accuracy, %" : word, accuracy),
     `${scaleOf(variants)}. Lines are means over seeds, bands reach from the lowest to the highest `
-    + `seed. ${curveEnds(variants)}`);
+    + `seed. ${curveEnds(variants)}`, curveTable(variants),
+    { name: `${word[0].toUpperCase()}${word.slice(1)} by round` });
+}
+
+/** Means by round, with lowest and highest seed; unfinished runs in columns of their own. */
+function curveTable(variants) {
+  const name = curveName(state.figure), show = state.figure === "accuracy" ? percent : short;
+  return () => {
+    const columns = variants.flatMap((variant) => {
+      const runs = counted(variant), halted = variant.runs.map((i) => DATA.runs[i]).filter((r) => !r.finished && r.curves);
+      return [
+        ...(runs.length ? [{ head: variant.label, points: average(runs, name), spread: runs.length > 1 }] : []),
+        ...halted.map((run) => ({ head: `${variant.label}, unfinished (${run.name})`, points: average([run], name) })),
+      ];
+    });
+    const rounds = [...new Set(columns.flatMap((c) => c.points.map((p) => p.round)))].sort((a, b) => a - b);
+    const texts = columns.map((c) => new Map(c.points.map((p) => [p.round,
+      show(p.mean) + (c.spread && known(p.mean) ? ` (${show(p.low)} to ${show(p.high)})` : "")])));
+    return {
+      head: ["round", ...columns.map((c) => c.head)],
+      rows: rounds.map((round) => [String(round), ...texts.map((own) => own.get(round) || "–")]),
+    };
+  };
 }
 
 function curveEnds(variants) {
@@ -102,6 +124,18 @@ function curveEnds(variants) {
     return last ? `${v.label} ${show(last.mean)}` : null;
   }).filter((text) => text);
   return ends.length ? `At the end: ${ends.join(", ")}.` : "";
+}
+
+/** What was spent and reached by round, a mean over seeds for each method. */
+function spentByRound(variants) {
+  const figures = ["megabytes", "seconds", `${state.metric}_accuracy`];
+  const all = variants.map((v) => {
+    const [megabytes, seconds, accuracy] = figures.map((name) => average(counted(v), name));
+    return new Map(megabytes.map((p, i) => [p.round,
+      { megabytes: p.mean, seconds: seconds[i].mean, accuracy: accuracy[i].mean }]));
+  });
+  const rounds = [...new Set(all.flatMap((own) => [...own.keys()]))].sort((a, b) => a - b);
+  return rounds.map((round) => ({ round, at: all.map((own) => own.get(round)) }));
 }
 
 let costFigures = null;
@@ -126,9 +160,15 @@ function drawCost() {
       ends.push(`${variant.label} ${short(points.at(-1).x)}`);
       return lineSeries(variant, points, 100);
     });
+    const digits = (value) => (value === 0 ? "0" : known(value) ? value.toPrecision(4) : "–");
+    const table = () => ({
+      head: ["round", ...variants.flatMap((v) => [`${v.label}: ${word}`, `${v.label}: accuracy`])],
+      rows: spentByRound(variants).map(({ round, at }) => [String(round), ...at.flatMap((p) => (
+        p ? [digits(p[name]), percent(p.accuracy)] : ["–", "–"]))]),
+    });
     costFigures[name].draw(lineOption(series, word, "accuracy, %", true),
       `${scaleOf(variants)}; ${METRICS[state.metric]}, mean over seeds. `
       + `In all, ${word}: ${ends.join(", ")}.`
-      + (name === "seconds" ? " Seconds include evaluation and depend on the machine." : ""));
+      + (name === "seconds" ? " Seconds include evaluation and depend on the machine." : ""), table);
   }
 }

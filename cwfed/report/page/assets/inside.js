@@ -28,6 +28,7 @@ function drawInside(changes = {}) {
   const onlyRound = parts && Object.keys(changes).every((name) => ["step", "scale", "part"].includes(name));
   if (!onlyRound) buildInside();
   if (parts?.bubbles) drawBubbles();
+  if (parts?.lost && !onlyRound) drawLost();
   if (parts?.held) drawRound();
 }
 
@@ -38,7 +39,10 @@ function buildInside() {
   clear(element);
   parts = null;
   if (!indices.length) return element.append(gone("No run matches the filters."));
-  if (!indices.includes(state.run)) state.run = indices[0];
+  // To begin with, a run whose norms have something to tell.
+  if (!indices.includes(state.run)) {
+    state.run = indices.find((i) => DATA.runs[i].finished && DATA.runs[i].wdr > 0) ?? indices[0];
+  }
   const run = chosenRun(), held = run.snapshots, division = DATA.partitions[run.partition];
   const names = indices.map((index) => [index, `${DATA.runs[index].name} (seed ${DATA.runs[index].seed})`]);
   const tools = make("div", { class: "row" }, picker("Run", names, state.run,
@@ -50,6 +54,10 @@ function buildInside() {
       (value) => update({ part: value })));
     parts.bubbles = figure("Who holds which classes");
     element.append(parts.bubbles.element);
+  }
+  if (run.left_out) {
+    parts.lost = figure("Who was left out of which rounds");
+    element.append(parts.lost.element);
   }
   if (held) buildRound(element);
   document.getElementById(focused)?.focus();
@@ -67,7 +75,7 @@ function buildRound(element) {
   if (division) parts.p = figure("Label distribution p");
   parts.upload = figure("");
   parts.received = figure("");
-  if (division) parts.fit = figure("Did WDR work? Norms against labels");
+  if (division) parts.fit = figure("Norms against labels");
   for (const group of ["output", "base"]) {
     if (held[group]) parts[group] = figure(`Who learns from whom: ${group === "output" ? "output layer" : "base"}`);
   }
@@ -81,6 +89,21 @@ function buildRound(element) {
   if (!held.output && !held.base) {
     grid.after(make("p", { class: "note" }, "This method mixes no uploads by a matrix: there is no map of who learns from whom."));
   }
+}
+
+/** Participations that were lost, by client and round. */
+function drawLost() {
+  const { lost, rounds, reasons, asked } = chosenRun().left_out, [clients] = lost.shape;
+  const names = rounds.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`));
+  const values = unpack(lost).map(Math.round), total = Object.values(reasons).reduce((a, b) => a + b, 0);
+  const said = Object.entries(reasons).map(([reason, count]) => `${count} ${reason}`).join(", ");
+  const many = rounds.some(([first, last]) => first !== last);
+  const map = { values, rows: clients, columns: names, across: "round", down: "client" };
+  parts.lost.draw(heat({ ...map, low: 0, high: Math.max(lost.high, 1),
+    text: (i, j, v) => [`client ${i}, round ${names[j]}`, many ? `left out ${plural(v, "time")}` : v ? "left out" : "took part"] }),
+  `${total} of ${plural(asked, "participation")} did not count: ${said}. A client that is left out keeps its last `
+  + `upload and score. ${many ? "A column holds several rounds. " : ""}Empty where a client was not asked.`,
+  heatTable(map, (v) => (Number.isNaN(v) ? "not asked" : String(v))), { tall: heightFor(clients, 17, 110) });
 }
 
 /** Bubbles of clients and classes; the longer side lies across where the screen is wide. */
@@ -102,19 +125,20 @@ function drawBubbles() {
   }
   const samples = data.reduce((sum, d) => sum + d[2], 0);
   const lines = { show: true, lineStyle: { color: css("--grid") } };
-  const room = flipped ? 52 : narrow ? 62 : 92;
+  const room = flipped ? 52 : narrow ? 66 : 98;
   bubbles.draw({
     grid: { left: room, right: 16, top: 14, bottom: 42 },
     tooltip: hint(({ value: [x, y, count] }) => [
       `client ${flipped ? y : x}, class ${names[flipped ? x : y]}`, plural(count, "sample")]),
     xAxis: axis(flipped ? "class" : "client", { type: "category", data: across, splitLine: lines }),
-    yAxis: axis(flipped ? "client" : "", { type: "category", data: down, inverse: true, splitLine: lines,
-      axisLabel: { width: room - 10, overflow: "truncate", interval: Math.ceil(down.length / 32) - 1 } }),
+    yAxis: axis(flipped ? "client" : "class", { nameGap: room - 14, type: "category", data: down, inverse: true, splitLine: lines,
+      axisLabel: { width: room - 26, overflow: "truncate", interval: Math.ceil(down.length / 32) - 1 } }),
     series: [{ type: "scatter", data, symbolSize: (value) => Math.max(size * Math.sqrt(value[2] / most), 2),
       itemStyle: { color: look(LABELS[0]).colour, opacity: 0.7 } }],
   }, `${plural(clients, "client")}, ${classes} classes, ${plural(samples, "sample")} to `
     + `${state.part === "train" ? "train on" : "test on"}; a client holds `
-    + `${(data.length / clients).toFixed(1)} classes on average. A bubble's area is the number of samples.`, tall);
+    + `${(data.length / clients).toFixed(1)} classes on average. A bubble's area is the number of samples.`,
+  heatTable({ values: counts, rows: clients, columns: names, across: "class", down: "client" }, (v) => String(Math.round(v))), { tall });
 }
 
 function drawRound() {
@@ -130,18 +154,17 @@ function drawRound() {
   const common = { rows, columns: classes, across: "class", down: "client" };
   const tall = heightFor(rows, 17, 110);
   const top = share ? Math.max(...(p || [0]), ...maxShares(held)) : Math.max(held.upload.high, held.received.high);
-    if (division) {
+  if (division) {
     parts.p.draw(heat({ ...common, values: p, low: 0, high: share ? top : Math.max(...p),
       text: (i, j, v) => [`client ${i}, class ${classes[j]}`, `p ${v.toFixed(3)}`] }),
-    "Share of a client's training samples that each class has.", tall);
+    "Share of a client's training samples that each class has.", heatTable({ ...common, values: p }), { tall });
   }
   for (const [name, title] of [["upload", "Uploaded models"], ["received", "Received models"]]) {
     const values = share ? shares(views[name], columns) : views[name], word = share ? "share" : "norm";
-    parts[name].element.querySelector("h3").textContent =
-      `${title}: ${share ? "shares of the norms" : "norms of the output layer's rows"}`;
     parts[name].draw(heat({ ...common, values, low: 0, high: top,
       text: (i, j, v) => [`client ${i}, class ${classes[j]}`, `${word} ${v.toFixed(3)}`] }),
-    `After round ${round}. The scale is the same in all rounds.`, tall);
+    `After round ${round}. The scale is the same in all rounds.`, heatTable({ ...common, values }),
+    { tall, name: `${title}: ${share ? "shares of the norms" : "norms of the output layer's rows"}` });
   }
   if (division) drawFit(p, estimated, columns, round, classes);
   for (const group of ["output", "base"]) if (parts[group]) drawMixing(group, step, round, rows);
@@ -176,7 +199,17 @@ function drawFit(p, estimated, columns, round, classes) {
     }],
   }, `After round ${round}, mean R ${decimal(parts.held.mean_R[chosenStep(parts.held)])}. On the dashed line the uploads' norms are the `
     + `label distribution. ${run.wdr > 0 ? `This run uses WDR with λ = ${run.wdr}.` : "This run does not use WDR."}`,
-  heightFor(clients, 17, 110));
+  fitTable(p, estimated, columns, classes), { tall: heightFor(clients, 17, 110) });
+}
+
+/** Two rows a client: its labels' shares, and those of its norms. */
+function fitTable(p, estimated, columns, classes) {
+  const row = (name, values, client) => [`${client}, ${name}`,
+    ...Array.from(values.subarray(client * columns, (client + 1) * columns), (v) => decimal(v))];
+  return () => ({
+    head: ["client \\ class", ...classes],
+    rows: [...Array(p.length / columns).keys()].flatMap((i) => [row("p", p, i), row("p~", estimated, i)]),
+  });
 }
 
 function drawMixing(group, step, round, rows) {
@@ -187,9 +220,9 @@ function drawMixing(group, step, round, rows) {
     const value = values[i * ids.length + i];
     if (!Number.isNaN(value)) { own += value / rows; there = true; }
   }
-  parts[group].draw(heat({ values, rows, columns: ids, low: Math.min(0, packed.low), high: packed.high,
-    across: "learns from client", down: "client",
+  const map = { values, rows, columns: ids, across: "learns from client", down: "client" };
+  parts[group].draw(heat({ ...map, low: Math.min(0, packed.low), high: packed.high,
     text: (i, j, v) => [`client ${i} takes ${v.toFixed(3)}`, `of client ${j}'s upload`] }),
   there ? `After round ${round}. On average a client keeps ${own.toFixed(2)} of its own upload.`
-    : `After round ${round}: nothing has been mixed yet.`, heightFor(rows, 17, 110));
+    : `After round ${round}: nothing has been mixed yet.`, heatTable(map), { tall: heightFor(rows, 17, 110) });
 }

@@ -98,7 +98,7 @@ const DRAWERS = [
   [drawFields, ["dataset", "setting", "metric", "choice"]],
   [drawChips, ["dataset", "setting", "hidden"]],
   [drawSummary, ["dataset", "setting", "metric", "choice"]],
-  [drawTable, ["dataset", "setting", "hidden", "metric", "sort", "view"]],
+  [drawTable, ["dataset", "setting", "hidden", "metric", "choice", "sort", "view"]],
   [drawCurves, ["setting", "hidden", "metric", "figure"]],
   [drawClients, ["setting", "hidden", "metric", "choice", "pair"]],
   [drawCost, ["setting", "hidden", "metric"]],

@@ -8,40 +8,64 @@ function drawPaper() {
 }
 
 function paperTable(table) {
-  const head = make("tr", {}, ["method", "scored", ...table.columns].map((text) =>
-    make("th", { scope: "col" }, text)));
-  const rows = table.rows.filter((row) => row.cells.some((c) => c.paper !== null || c.ours.length));
+  const rows = table.rows.filter((row) =>
+    row.cells.some((c) => c.paper !== null || known(c.sibling) || c.ours.length));
+  const drawn = make("table", { class: "paper" }, paperHead(table), make("tbody", {}, rows.map((row) =>
+    make("tr", {}, make("th", { scope: "row" }, row.method), make("td", {}, METRICS[row.metric]),
+      row.cells.flatMap((one, i) => paperCells(one, table, table.columns[i]))))));
   return [
     make("h3", {}, table.title),
-    make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title },
-      make("table", {}, make("thead", {}, head), make("tbody", {}, rows.map((row) =>
-        make("tr", {}, make("td", {}, row.method), make("td", {}, METRICS[row.metric]),
-          row.cells.map((one) => paperCell(one, table))))))),
-    make("p", { class: "note" },
-      `Test accuracy in percent, ${table.choice.replace("_", " ")} over rounds. Source of the published `
-      + `figures: ${table.source || "not stated"}. Runs with fewer than `
-      + `${table.protocol_rounds.toLocaleString("en")} rounds are at a reduced scale: the difference is `
-      + "shown and nothing is judged by it."),
-    ...table.notes.map((note) => make("p", { class: "note" }, note)),
+    make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, drawn),
+    ...paperNotes(table).map((text) => make("p", { class: "note" }, text)),
   ];
 }
 
-function paperCell(one, table) {
-  const published = one.paper === null ? "n/a" : `${one.approx ? "≈ " : ""}${one.paper.toFixed(2)}`;
-  const parts = [make("small", {}, `paper ${published}`)];
-  for (const ours of one.ours) {
-    const seeds = plural(ours.n, "seed"), rounds = ours.rounds.toLocaleString("en");
-    const spread = known(ours.std) ? ` ± ${ours.std.toFixed(2)}` : "";
-    parts.push(make("div", {}, known(ours.mean) ? `ours ${ours.mean.toFixed(2)}${spread}` : "ours –"));
-    if (known(ours.difference)) {
-      const sign = ours.difference >= 0 ? "+" : "−";
-      const verdict = ours.verdict ? `, ${ours.verdict} (${one.tolerance})` : "";
-      parts.push(make("small", {}, `${sign}${Math.abs(ours.difference).toFixed(2)} points${verdict}`));
-    }
-    const scale = ours.reduced ? `reduced: ${rounds} of ${table.protocol_rounds.toLocaleString("en")} rounds`
-      : `${rounds} rounds`;
-    parts.push(make("small", {}, make("span", { class: ours.reduced ? "tag" : null }, scale), ` ${seeds}`));
-  }
-  if (!one.ours.length) parts.push(make("small", {}, "ours: no run"));
-  return make("td", {}, parts);
+/** Two lines: the settings, and below each what stands there. */
+function paperHead(table) {
+  const protocol = plural(table.protocol_rounds, "round");
+  const rounds = table.sibling.split(", ").at(-1);
+  const below = table.columns.flatMap((column) => [
+    `ours\n${CHOICES[table.choice] || "chosen on validation"}`, `paper\n${protocol}`,
+    ...(column.sibling ? [`sibling\n${rounds}`] : []),
+  ].map((text, i) => make("th", { scope: "col", class: i ? null : "start" }, text)));
+  return make("thead", {},
+    make("tr", {}, make("th", { scope: "col", rowspan: 2 }, "method"),
+      make("th", { scope: "col", rowspan: 2 }, "scored"),
+      table.columns.map((column) => make("th", {
+        scope: "colgroup", colspan: column.sibling ? 3 : 2, class: "start",
+      }, column.title))),
+    make("tr", {}, below));
+}
+
+function paperNotes(table) {
+  const rounds = plural(table.protocol_rounds, "round");
+  return [
+    `Test accuracy in percent. Source of the paper's figures: ${table.source || "not stated"}. A run of all `
+    + `${rounds} is judged: reproduced within the tolerance, near within twice that, else off. Runs with fewer `
+    + "rounds are at a reduced scale: the difference is shown and nothing is judged by it.",
+    ...(table.sibling ? [`Sibling: another protocol's figures, a second yardstick that nothing is judged by. ${table.sibling}.`] : []),
+    ...table.notes,
+  ];
+}
+
+function paperCells(one, table, column) {
+  const published = one.paper === null ? "–" : `${one.approx ? "≈ " : ""}${one.paper.toFixed(2)}`;
+  const ours = one.ours.length ? one.ours.map((each) => oursOf(each, one, table)) : "–";
+  return [
+    make("td", { class: "start" }, ours), make("td", {}, published),
+    ...(column.sibling ? [make("td", {}, known(one.sibling) ? one.sibling.toFixed(2) : "–")] : []),
+  ];
+}
+
+/** A mean over runs of one length, with what it may be compared by. */
+function oursOf(ours, one, table) {
+  const rounds = ours.rounds.toLocaleString("en"), whole = table.protocol_rounds.toLocaleString("en");
+  const spread = known(ours.std) ? ` ± ${ours.std.toFixed(2)}` : "";
+  const sign = ours.difference >= 0 ? "+" : "−";
+  const verdict = ours.verdict ? `, ${ours.verdict} (± ${one.tolerance})` : "";
+  return make("div", {}, known(ours.mean) ? `${ours.mean.toFixed(2)}${spread}` : "–",
+    known(ours.difference)
+      ? make("small", {}, `${sign}${Math.abs(ours.difference).toFixed(2)} points${verdict}`) : null,
+    make("small", {}, make("span", { class: ours.reduced ? "tag" : null },
+      ours.reduced ? `${rounds} of ${whole} rounds` : `${rounds} rounds`), ` ${plural(ours.n, "seed")}`));
 }

@@ -13,6 +13,10 @@ function drawSummary() {
     make("dl", { class: "points" }, points.flatMap(({ title, text }) => [
       make("dt", {}, title), make("dd", {}, text),
     ])),
+    make("details", { class: "rules" }, make("summary", {}, "By which rules this is said"),
+      make("dl", { class: "points" }, Object.entries(DATA.rules).flatMap(([title, text]) => [
+        make("dt", {}, title), make("dd", {}, text),
+      ]))),
   );
   const others = visibleSettings().filter((s) => s !== current);
   if (others.length) element.append(otherSettings(others));

@@ -16,6 +16,8 @@ function columns() {
       spread: (v) => (100 * v).toFixed(2), best: "high" },
     { key: "mean_R", title: "mean R", show: (v) => decimal(v), spread: (v) => v.toFixed(3) },
     { key: "megabytes", title: "MB a client\nand round", show: short },
+    ...(DATA.runs.some((run) => run.left_out)
+      ? [{ key: "left_out", title: "clients\nleft out", show: (v) => (v ? percent(v, 1) : "none") }] : []),
     { key: "seconds", title: "seconds\na round", show: (v) => decimal(v, 2), spread: (v) => v.toFixed(2) },
   ];
 }
@@ -49,9 +51,12 @@ function runRows(group) {
     }));
 }
 
+/** What rows are sorted by: at first, the accuracy that the page is about. */
+const order = () => (state.sort.column ? state.sort
+  : { column: `${state.metric}/${state.choice}`, descending: true });
+
 function sorted(rows) {
-  const { column, descending } = state.sort;
-  if (!column) return rows;
+  const { column, descending } = order();
   const value = (row) => (column in row.order ? row.order[column] : row.stats[column]?.mean);
   return [...rows].sort((a, b) => {
     const [one, two] = [value(a), value(b)];
@@ -63,13 +68,13 @@ function sorted(rows) {
 }
 
 function headCell(column) {
-  const active = state.sort.column === column.key;
+  const { column: key, descending } = order(), active = key === column.key;
   const next = () => update({
-    sort: { column: column.key, descending: active ? !state.sort.descending : !column.text },
+    sort: { column: column.key, descending: active ? !descending : !column.text },
   });
-  const arrow = active ? (state.sort.descending ? " ▾" : " ▴") : "";
+  const arrow = active ? (descending ? " ▾" : " ▴") : "";
   return make("th", {
-    scope: "col", "aria-sort": active ? (state.sort.descending ? "descending" : "ascending") : "none",
+    scope: "col", "aria-sort": active ? (descending ? "descending" : "ascending") : "none",
   }, make("button", { type: "button", onclick: next, "data-sort": column.key }, column.title + arrow));
 }
 
