@@ -118,7 +118,7 @@ def dashboard(options: Namespace) -> int:
     elif options.print:
         sys.stdout.write(render(made))
     else:
-        from cwfed.federated.wandb_logger import log_in
+        from cwfed.federated.wandb_login import log_in
 
         log_in(account, "see what would be sent with --print")
         for address in made.save():

@@ -23,7 +23,7 @@ def tracking(options: Namespace) -> WandbOptions | None:
     common = WandbOptions(
         project=options.wandb, entity=options.wandb_entity, mode=options.wandb_mode
     )
-    from cwfed.federated.wandb_logger import check_login
+    from cwfed.federated.wandb_login import check_login
 
     return replace(common, mode=check_login(common))
 

@@ -23,3 +23,17 @@ class LoopCallback:
 
     def close(self) -> None:
         """Called once when the rounds are over, also if they were cut short."""
+
+
+def is_due(round_: int, last: int, every: int | None, about: int = 1) -> bool:
+    """Return whether something that happens after some rounds happens after this one.
+
+    Args:
+        round_: The round; 0 and the last always have it.
+        last: The last round.
+        every: Rounds in between; 0 is never, None spreads it over the run.
+        about: How often it then happens, roughly.
+    """
+    if every is None:
+        every = max(-(-last // about), 1)
+    return every > 0 and (round_ % every == 0 or round_ == last)

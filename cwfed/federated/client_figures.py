@@ -58,7 +58,7 @@ def client_table(
 
 
 def summarise_run(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what runs are sorted by: accuracies, mean R, bytes, seconds, rounds.
+    """Return what runs are sorted by: accuracies, mean R, bytes, seconds, rounds, clients left out.
 
     Args:
         lines: Lines of ``rounds.jsonl``.
@@ -75,6 +75,7 @@ def summarise_run(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     summary |= {f"bytes/total_{way}": total for way, total in totals.items()}
     summary["bytes/total"] = sum(totals.values())
     summary["seconds/total"] = sum(result["seconds"].values())
+    summary["excluded/total"] = sum(result.get("excluded", {}).values())
     return summary
 
 

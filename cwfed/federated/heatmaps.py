@@ -1,93 +1,58 @@
-"""Heat maps for dashboards: what output layers reveal, and who learned from whom.
+"""Heat maps of a round, as a run and its dashboards show them while it trains.
 
 Legend: M clients, K classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.snapshots import row_norms, snapshot
+from cwfed.federated.state import FederatedState
+from cwfed.figures import Heatmap, heatmap_figure, mixing_figure
+from cwfed.figures.mixing import GROUPS
+from cwfed.results import RoundRecord
+
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TICKS_UP_TO = 20
-_GROUPS = {"output": "output layer", "base": "first tensor of the model"}
+_MIXING = "mixing_"
 
 
-def draw_distributions(p_MK: np.ndarray, norms_MK: np.ndarray, round_: int) -> np.ndarray:
-    """Draw the clients' label distributions beside those that their output layers show.
-
-    Args:
-        p_MK: Label distributions, ``[M, K]``.
-        norms_MK: Norms of the rows of the output layers' weights, ``[M, K]``.
-        round_: The round, for the title.
-
-    Returns:
-        The picture, uint8 ``[height, width, 3]``.
-    """
-    clients, classes = p_MK.shape
-    total_M1 = norms_MK.sum(1, keepdims=True)
-    uniform_MK = np.full_like(norms_MK, 1 / classes)
-    shown_MK = np.divide(norms_MK, total_M1, out=uniform_MK, where=total_M1 > 0)
-    figure = _figure(2, classes / clients)
-    left, right = figure.subplots(1, 2, sharey=True)
-    # One scale for both, or what is faint in one would look strong in the other.
-    top = float(max(p_MK.max(), np.nanmax(shown_MK, initial=0)))
-    _heat_map(left, p_MK, "labels", ("class", "client"), top)
-    _heat_map(right, shown_MK, "norms of the output layer, as shares", ("class", ""), top)
-    figure.suptitle(f"Class distributions, round {round_}", fontsize=10)
-    return _pixels(figure)
-
-
-def draw_mixing(mixing: Mapping[str, np.ndarray], round_: int) -> np.ndarray:
-    """Draw whose uploads went into what each client received.
+def distributions_figure(
+    record: RoundRecord, state: FederatedState, loop: FederatedLoop, classes: Sequence[str]
+) -> "Figure | None":
+    """Draw the clients' label distributions beside those that their last uploads show.
 
     Args:
-        mixing: Weights of all uploads (columns) in what each client received (rows), ``[M, M]``,
-            by group: ``output``, ``base`` or both.
-        round_: The round, for the title.
+        record: The round.
+        state: The state after it.
+        loop: The loop.
+        classes: K names.
 
     Returns:
-        The picture, uint8 ``[height, width, 3]``.
+        The figure; None where a norm is not finite, which shows nothing.
     """
-    figure = _figure(len(mixing), 1.0)
-    axes = np.atleast_1d(figure.subplots(1, len(mixing), sharey=True))
-    for number, (group, weights_MM) in enumerate(mixing.items()):
-        labels = ("upload of client", "" if number else "received by client")
-        _heat_map(axes[number], weights_MM, _GROUPS[group], labels, float(weights_MM.max()))
-    figure.suptitle(f"Who learned from whom, round {round_}", fontsize=10)
-    return _pixels(figure)
+    norms_MK = row_norms(state.uploads[loop.server.model.head_weight])
+    if not np.isfinite(norms_MK).all():
+        return None
+    panels = [
+        Heatmap("labels p", loop.p_MK.numpy()),
+        Heatmap.of_norms(f"norms p~, mean R {record.mean_r:.3f}", norms_MK),
+    ]
+    return heatmap_figure(panels, classes=classes, title=f"round {record.round}")
 
 
-def _figure(panels: int, ratio: float) -> "Figure":
-    # Imported here: whoever draws nothing needs no matplotlib.
-    from matplotlib.figure import Figure
-
-    width = 3.6 * min(max(ratio, 0.8), 1.6)
-    return Figure(figsize=(1.0 + panels * width, 4.0), dpi=110, layout="constrained")
-
-
-def _heat_map(
-    axes: "Axes", values: np.ndarray, title: str, labels: tuple[str, str], top: float
-) -> None:
-    from matplotlib.ticker import MaxNLocator, MultipleLocator
-
-    image = axes.imshow(values, aspect="auto", interpolation="nearest", vmin=0, vmax=top or 1.0)
-    axes.set_title(title, fontsize=9)
-    axes.set(xlabel=labels[0], ylabel=labels[1])
-    for axis, count in ((axes.xaxis, values.shape[1]), (axes.yaxis, values.shape[0])):
-        few = count <= _TICKS_UP_TO
-        axis.set_major_locator(MultipleLocator(1) if few else MaxNLocator(10, integer=True))
-    axes.tick_params(labelsize=7)
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
-    bar.ax.tick_params(labelsize=7)
-
-
-def _pixels(figure: "Figure") -> np.ndarray:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+def learning_figure(
+    record: RoundRecord, state: FederatedState, loop: FederatedLoop
+) -> "Figure | None":
+    """Draw whose uploads went into what each client received; None where nothing was mixed."""
+    arrays = snapshot(record, state, loop.server.model)
+    matrices = {
+        GROUPS[name.removeprefix(_MIXING)]: values
+        for name, values in arrays.items()
+        if name.startswith(_MIXING)
+    }
+    return mixing_figure(matrices, title=f"round {record.round}") if matrices else None

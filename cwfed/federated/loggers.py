@@ -94,31 +94,33 @@ def make_reporters(
     loggers: list[Logger] = []
     reporters: list[LoopCallback] = []
     for one in choices:
-        try:
-            if one == "tensorboard":
-                loggers.append(_tensorboard(folder))
-            elif one == "wandb":
-                reporters += _wandb(options, folder, config)
-            else:
-                loggers.append(one)
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"logger: expected {one}'s package to be installed: {error}"
-            ) from error
+        if one == "tensorboard":
+            loggers.append(_tensorboard(folder))
+        elif one == "wandb":
+            reporters += _wandb(options, folder, config)
+        else:
+            loggers.append(one)
     return [RoundLogger(loggers, config), *reporters]
 
 
 def _tensorboard(folder: Path) -> Logger:
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    return TensorBoardLogger(str(folder), name="", version="tensorboard", default_hp_metric=False)
+    try:
+        return TensorBoardLogger(str(folder), "", "tensorboard", default_hp_metric=False)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"logger: expected tensorboard to be installed: {error}") from error
 
 
 def _wandb(options: WandbOptions, folder: Path, config: Mapping[str, Any]) -> list[LoopCallback]:
-    from cwfed.federated.wandb_logger import WandbReporter, log_in
+    from cwfed.federated.wandb_login import log_in
 
     mode = log_in(options)
-    return [] if mode == "disabled" else [WandbReporter(folder, options, config, mode)]
+    if mode == "disabled":
+        return []
+    from cwfed.federated.wandb_logger import WandbReporter
+
+    return [WandbReporter(folder, options, config, mode)]
 
 
 class RoundLogger(LoopCallback):

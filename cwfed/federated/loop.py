@@ -3,11 +3,10 @@
 Legend: M clients, K classes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import isnan, nan
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from cwfed.federated.faults import Cohort, FaultModel, Reason, require_finite, w
 from cwfed.federated.options import FaultOptions
 from cwfed.federated.sampler import UniformSampler
 from cwfed.federated.state import FederatedState, unscored
+from cwfed.federated.stopwatch import Stopwatch
 from cwfed.functional.regularisers import weight_distribution_distance
 from cwfed.functional.stacking import Bank, replace_rows
 from cwfed.objectives.base import Objective
@@ -77,7 +77,7 @@ class FederatedLoop:
         self.evaluate_every = evaluate_every
         self.callbacks = tuple(callbacks)
         self.faults = faults or FaultModel(FaultOptions(), 0, server.num_samples_M)
-        self._seconds: dict[str, float] = {}
+        self._watch = Stopwatch()
 
     def run(self, state: FederatedState) -> FederatedState:
         """Run the rounds that are left after the given state; return the last state."""
@@ -146,7 +146,7 @@ class FederatedLoop:
         self, state: FederatedState, participants: Sequence[int]
     ) -> tuple[FederatedState, Bank]:
         """Let the participants choose or mix what they start from."""
-        with self._timed("select"):
+        with self._watch.timed("select"):
             starts, server = self.aggregator.select(
                 state.received,
                 state.uploads,
@@ -170,7 +170,7 @@ class FederatedLoop:
         """
         losses: dict[int, float] = {}
         failed: dict[int, Reason] = {}
-        with self._timed("fit"):
+        with self._watch.timed("fit"):
             for phase, objective in self.phases:
                 banks = {"received": starts, "upload": state.uploads, "personal": state.personal}
                 fitted = self.engine.fit(
@@ -206,7 +206,7 @@ class FederatedLoop:
             index = unscored(scores)
             personal = makes_personal([phase for phase, _ in self.phases])
             models = state.personal if personal else state.uploads
-            with self._timed("evaluate_post_local"):
+            with self._watch.timed("evaluate_post_local"):
                 for part in self.parts:
                     fresh = self.engine.evaluate(index.tolist(), models, part)
                     scores[part] = scores[part].index_copy(0, index, fresh)
@@ -229,7 +229,7 @@ class FederatedLoop:
         if not participants:
             return replace(state, round=round_), {}
         sent = ServerRound(state.uploads, starts, torch.as_tensor(participants), self.clients)
-        with self._timed("aggregate"):
+        with self._watch.timed("aggregate"):
             broadcast, server = self.aggregator.aggregate(sent, state.server, self.server)
             made = {"models": broadcast.models, "anchors": broadcast.anchors or {}}
             require_finite(round_, type(self.aggregator).__name__, made, state.uploads)
@@ -291,18 +291,11 @@ class FederatedLoop:
     def _score_received(self, state: FederatedState) -> Score:
         everyone = range(self.server.num_clients)
         models = self.received_models(state)
-        with self._timed("evaluate_received"):
+        with self._watch.timed("evaluate_received"):
             return {part: self.engine.evaluate(everyone, models, part) for part in self.parts}
 
     def _emit(self, state: FederatedState, record: RoundRecord) -> None:
-        seconds, self._seconds = self._seconds, {}
         figures = self.aggregator.figures(state.server)
-        record = replace(record, seconds=seconds, figures=figures)
+        record = replace(record, seconds=self._watch.take(), figures=figures)
         for callback in self.callbacks:
             callback.on_round(record, state)
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        start = perf_counter()
-        yield
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + perf_counter() - start

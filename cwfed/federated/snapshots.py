@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.callbacks import LoopCallback, is_due
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
 from cwfed.functional.contract import ModelContract
@@ -40,10 +40,7 @@ class SnapshotWriter(LoopCallback):
 
     def due(self, round_: int) -> bool:
         """Return whether a round gets a snapshot."""
-        if self.every == 0:
-            return False
-        every = self.every or -(-self.loop.rounds // AUTOMATIC) or 1
-        return round_ % every == 0 or round_ == self.loop.rounds
+        return is_due(round_, self.loop.rounds, self.every, AUTOMATIC)
 
 
 def snapshot(

@@ -8,10 +8,41 @@ each with a checksum, its length and whether more of the record follows
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 _HEADER, _BLOCK = 7, 32 * 1024
 _FRAGMENT = struct.Struct("<IHB")
 _FULL, _LAST = 1, 4
+_WRITING = 10.0
+"""Seconds to wait for a file's end."""
+
+
+def logged_rounds(path: Path) -> set[int]:
+    """Return the rounds that a file holds."""
+    return {
+        int(item.value_json)
+        for record in records(path)
+        for item in record.history.item
+        if (item.key or "/".join(item.nested_key)) == "round"
+    }
+
+
+def wait_until_written(path: Path) -> None:
+    """Wait until a run's end is in its file, which W&B writes after it says so."""
+    deadline = monotonic() + _WRITING
+    while not any(record.HasField("exit") for record in records(path)):
+        if monotonic() > deadline:
+            return
+        sleep(0.05)
+
+
+def records(path: Path) -> Iterator[Any]:
+    """Yield the records of a file in order, as messages of the package ``wandb``."""
+    from wandb.proto import wandb_internal_pb2
+
+    schema: Any = wandb_internal_pb2
+    return map(schema.Record.FromString, read_records(path))
 
 
 def read_records(path: Path) -> Iterator[bytes]:

@@ -1,34 +1,31 @@
 """Weights & Biases: rounds, clients, heat maps, models and the partition of a run.
 
-The one module that touches the package ``wandb``, which is imported only when it is used.
-
-Legend: M clients, K classes.
+The package ``wandb`` is imported only when it is used, here and in the other modules named for it.
 """
 
+import json
 import logging
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.client_figures import client_histograms, client_table, summarise_run
+from cwfed.federated.client_figures import summarise_run
 from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, versions
-from cwfed.federated.heatmaps import draw_distributions, draw_mixing
 from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.optional import GoingOn, in_short
+from cwfed.federated.optional import GoingOn
 from cwfed.federated.signals import uninterrupted
-from cwfed.federated.snapshots import snapshot
 from cwfed.federated.state import FederatedState
-from cwfed.federated.transaction_log import read_records
+from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
+from cwfed.federated.wandb_media import RoundMedia
 from cwfed.results import RoundRecord, read_lines, write_atomic
 
 log = logging.getLogger("cwfed")
@@ -39,53 +36,6 @@ RUN_ID = "wandb_id.txt"
 _NOT_LOGGED = ("run_dir", "data_dir", "logger", "wandb")
 _PATIENCE = 300.0
 """Seconds that the end of a run waits for what is not uploaded yet."""
-_WRITING = 10.0
-"""Seconds that the end of an offline run waits for its file."""
-_PICTURES = 20
-"""About how many heat maps a run has unless it says otherwise."""
-_OFFLINE = "keep the run on this machine with --wandb.mode offline"
-
-
-def check_login(options: WandbOptions) -> WandbMode:
-    """Do what `log_in` does, and leave nothing behind that other processes would inherit."""
-    import wandb
-
-    try:
-        return log_in(options)
-    finally:
-        wandb.teardown()
-
-
-def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
-    """Make sure that the run can be logged before anything is written; return how.
-
-    Args:
-        options: The mode that is asked for.
-        otherwise: What a person without an account can do, for the message.
-
-    Raises:
-        ValueError: W&B is to be used online and cannot be: no key, no terminal to ask for one, a
-            key that the server refuses, no network.
-        ModuleNotFoundError: The package ``wandb`` is not installed.
-    """
-    import wandb
-
-    try:
-        # What is asked for here wins over WANDB_MODE, and that over `wandb offline` and over what
-        # an earlier run of this process asked for.
-        asked: Any = options.mode or os.environ.get("WANDB_MODE")
-        chosen = wandb.Settings(mode=asked) if asked else None
-        mode = wandb.setup(chosen).settings.mode
-        if mode in ("offline", "dryrun"):
-            return "offline"
-        if mode == "disabled":
-            return "disabled"
-        # Asks for a key where there is a terminal; False: the person chose not to have an account.
-        return "online" if wandb.login(verify=True) else "offline"
-    except Exception as error:  # of many kinds, from wrong keys to services that do not start
-        raise ValueError(
-            f"wandb: cannot log in: {in_short(error)}; run `wandb login`, or {otherwise}"
-        ) from error
 
 
 class WandbReporter(LoopCallback):
@@ -111,6 +61,7 @@ class WandbReporter(LoopCallback):
         self.config = config
         self.mode = mode
         self.loop: FederatedLoop
+        self.media: RoundMedia
         self.run: Any = None
         self.keeper = ModelKeeper(self.folder) if options.models else None
         self._lines: list[dict[str, Any]] = []
@@ -123,6 +74,8 @@ class WandbReporter(LoopCallback):
         self.loop = loop
         self._lines = read_lines(self.folder / ROUNDS)
         with self._going_on():
+            labels = json.loads((self.folder / LABELS).read_text(encoding="utf-8"))
+            self.media = RoundMedia(loop, labels["classes"], self.options.heatmaps)
             if self.keeper:
                 self.keeper.start(self._lines)
             self._start()
@@ -144,7 +97,8 @@ class WandbReporter(LoopCallback):
                 self.keeper.keep(line, self.loop.received_models(state))
             if self.run is not None:
                 if record.round not in self._logged:
-                    self._log(record.round, self._figures(record, state))
+                    figures = flatten(line) | self.media.of(record, state)
+                    self._log(record.round, figures)
                 self.run.summary.update(summarise_run(self._lines))
 
     def on_end(self, state: FederatedState) -> None:
@@ -224,7 +178,7 @@ class WandbReporter(LoopCallback):
             file = folder / f"run-{run.id}.wandb"
             if folder != own and file.is_file():
                 rounds |= logged_rounds(file)
-                if not any(_records(file)):
+                if not any(records(file)):
                     # Killed before anything was written; `wandb sync` stumbles over it.
                     shutil.rmtree(folder)
         return rounds
@@ -232,54 +186,6 @@ class WandbReporter(LoopCallback):
     def _log(self, round_: int, values: Mapping[str, Any]) -> None:
         with self._staged():
             self.run.log({"round": round_, **values}, step=round_, commit=True)
-
-    def _figures(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
-        return {
-            **flatten(record.to_line()),
-            **self._histograms(record, state),
-            **self._pictures(record, state),
-            **self._table(record, state),
-        }
-
-    def _histograms(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
-        import wandb
-
-        return {
-            f"clients/{name}": wandb.Histogram(np_histogram=histogram)
-            for name, histogram in client_histograms(record, state, self.loop).items()
-        }
-
-    def _pictures(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
-        """Return the heat maps of a round in which they are due."""
-        import wandb
-
-        every = self.options.heatmaps
-        if every is None:
-            every = -(-self.loop.rounds // _PICTURES) or 1
-        if not every or (record.round % every and record.round != self.loop.rounds):
-            return {}
-        arrays = snapshot(record, state, self.loop.server.model)
-        prefix = "mixing_"
-        mixing = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-        p_MK = self.loop.p_MK.cpu().numpy()
-        drawn = {
-            "heatmaps/class_distributions": draw_distributions(
-                p_MK, arrays["norms_upload"], record.round
-            )
-        }
-        if mixing:
-            drawn["heatmaps/mixing"] = draw_mixing(mixing, record.round)
-        return {name: wandb.Image(pixels) for name, pixels in drawn.items()}
-
-    def _table(self, record: RoundRecord, state: FederatedState) -> dict[str, Any]:
-        """Return the table of clients, in the last round."""
-        import wandb
-
-        if record.round != self.loop.rounds:
-            return {}
-        columns = client_table(record, state, self.loop)
-        rows: list[Iterable[Any]] = [*zip(*columns.values(), strict=True)]
-        return {"clients/table": wandb.Table(columns=list(columns), data=rows)}
 
     def _log_partition(self) -> None:
         import wandb
@@ -312,32 +218,6 @@ class WandbReporter(LoopCallback):
         finally:
             if before is None:
                 del os.environ[name]
-
-
-def logged_rounds(path: Path) -> set[int]:
-    """Return the rounds that a ``.wandb`` file holds."""
-    return {
-        int(item.value_json)
-        for record in _records(path)
-        for item in record.history.item
-        if (item.key or "/".join(item.nested_key)) == "round"
-    }
-
-
-def wait_until_written(path: Path) -> None:
-    """Wait until a run's end is in its ``.wandb`` file, which W&B writes after it says so."""
-    deadline = monotonic() + _WRITING
-    while not any(record.HasField("exit") for record in _records(path)):
-        if monotonic() > deadline:
-            return
-        sleep(0.05)
-
-
-def _records(path: Path) -> Iterator[Any]:
-    from wandb.proto import wandb_internal_pb2
-
-    schema: Any = wandb_internal_pb2
-    return map(schema.Record.FromString, read_records(path))
 
 
 def default_group(config: Mapping[str, Any]) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+GROUPS = {"output": "output layer", "base": "first layer"}
+"""What a run's snapshots hold matrices of, in words."""
+
 
 def mixing_figure(matrices: Mapping[str, np.ndarray], *, title: str = "") -> "Figure":
     """Draw mixing matrices: row i holds the weights of all clients' uploads in what i receives.

@@ -1,20 +1,18 @@
 """Figures during training, into the run folder.
 
-Legend: M clients, K classes.
+Legend: K classes.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from cwfed.atomic import make_folder, write_atomic
-from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.callbacks import LoopCallback, is_due
+from cwfed.federated.heatmaps import distributions_figure
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
-from cwfed.federated.snapshots import row_norms
 from cwfed.federated.state import FederatedState
-from cwfed.figures import Heatmap, figure_bytes, heatmap_figure
+from cwfed.figures import figure_bytes
 from cwfed.results import RoundRecord
 
 FIGURES = "figures"
@@ -44,21 +42,11 @@ class FigureWriter(LoopCallback):
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Draw the round where it is due."""
-        last = self.loop.rounds
-        if not self.every or (record.round % self.every and record.round != last):
+        if not is_due(record.round, self.loop.rounds, self.every):
             return
         with self._going_on():
-            self._draw(record, state)
-
-    def _draw(self, record: RoundRecord, state: FederatedState) -> None:
-        norms_MK = row_norms(state.uploads[self.loop.server.model.head_weight])
-        if not np.isfinite(norms_MK).all():
-            return  # a diverged model has nothing to show, and its training goes on
-        panels = [
-            Heatmap("labels p", self.loop.p_MK.numpy()),
-            Heatmap.of_norms(f"norms p~, mean R {record.mean_r:.3f}", norms_MK),
-        ]
-        figure = heatmap_figure(panels, classes=self.classes, title=f"round {record.round}")
-        make_folder(self.folder)
-        path = self.folder / f"heatmap_{record.round:06d}.png"
-        write_atomic(path, figure_bytes(figure))
+            figure = distributions_figure(record, state, self.loop, self.classes)
+            if figure is not None:
+                make_folder(self.folder)
+                path = self.folder / f"heatmap_{record.round:06d}.png"
+                write_atomic(path, figure_bytes(figure))

@@ -8,14 +8,13 @@ import numpy as np
 
 from cwfed import figures
 from cwfed.figures import Curves, Heatmap
+from cwfed.figures.mixing import GROUPS
 from cwfed.report.run import Run, Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Metric = Literal["received", "post_local"]
-
-_GROUPS = {"output": "output layer", "base": "first layer"}
 
 
 def heatmap_figure(runs: Run | Sequence[Run], round_: int | None = None) -> "Figure":
@@ -80,7 +79,7 @@ def mixing_figure(runs: Run | Sequence[Run], round_: int | None = None) -> "Figu
                 f"a method whose clients learn from each other"
             )
         for group, matrix in shot.mixing.items():
-            matrices[f"{_GROUPS.get(group, group)}\n{name}, round {shot.round}"] = matrix
+            matrices[f"{GROUPS.get(group, group)}\n{name}, round {shot.round}"] = matrix
     sizes = {len(matrix) for matrix in matrices.values()}
     if len(sizes) > 1:
         raise ValueError(f"runs: expected one number of clients, got {sorted(sizes)}")

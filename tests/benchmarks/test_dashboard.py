@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import SMALL_FIT
+from wandb_files import history, summary
 
+import cwfed
 from benchmarks.__main__ import main
 from benchmarks.dashboard import build, published, render, stable
 from benchmarks.jobs import Resolver, expand
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_table, load_tables
 from benchmarks.tracking import group_of, track
-from cwfed.federated.client_figures import summarise_run
-from cwfed.federated.loggers import WandbOptions, flatten
-from cwfed.federated.wandb_logger import WandbReporter
+from cwfed.federated.loggers import WandbOptions
 
 SNAPSHOT = Path(__file__).parent / "dashboard.json"
 TABLE = {
@@ -86,26 +87,29 @@ def test_an_approximate_figure_says_so_and_a_missing_one_is_left_out(table):
     assert "Local" not in text
 
 
-def test_panels_show_only_what_runs_log(table):
+def test_panels_show_only_what_runs_log(table, tmp_path):
     """A renamed metric would leave an empty panel, which nobody would notice here."""
     specification = json.loads(render(build("project", None, [table])))
-    shown = {
-        metric
-        for kind in ("Run History Line Plot", "Bar Chart")
-        for config in of_kind(specification, kind)
-        for metric in config["metrics"]
-    }
-    score = {"accuracy": 0.5, "loss": 1.0, "fairness": {"worst10": 0.1, "std": 0.2, "mean": 0.3}}
-    line = {
-        **{"round": 1, "participants": [0], "train_loss": 1.0, "mean_R": 0.1, "method": {}},
-        **{"received": score, "post_local": score},
-        **{"bytes": {"up": [1], "down": [1]}, "seconds": {"fit": 1.0}},
-    }
-    assert shown <= flatten(line).keys() | summarise_run([line]).keys()
-    assert len(shown) > 8
-    (keys,) = {tuple(config["mediaKeys"]) for config in of_kind(specification, "Media Browser")}
-    source = Path(sys.modules[WandbReporter.__module__].__file__).read_text()
-    assert all(f'"{key}"' in source for key in keys)
+    wandb = {"mode": "offline", "heatmaps": 1}
+    cwfed.fit(
+        "quickstart", rounds=1, run_dir=tmp_path / "run", logger="wandb", wandb=wandb, **SMALL_FIT
+    )
+    logged = {name for row in history(tmp_path / "run") for name in row}
+    named = summary(tmp_path / "run").keys()
+    lines, bars = (of_kind(specification, k) for k in ("Run History Line Plot", "Bar Chart"))
+    drawn = {name for panel in lines for name in panel["metrics"]}
+    assert len(drawn) > 5
+    assert drawn <= logged
+    assert {panel["xAxis"] for panel in lines} == {"round"} <= logged
+    compared = {name for panel in bars for name in panel["metrics"]}
+    assert len(compared) > 4
+    assert compared <= named
+    browsers = of_kind(specification, "Media Browser")
+    pictures = {f"{name}/path" for panel in browsers for name in panel["mediaKeys"]}
+    assert pictures == {name for name in logged if name.startswith("heatmaps/") and "/path" in name}
+    (table_of_runs,) = specification["workspace"]["section"]["runSets"]
+    columns = [name.split(":") for name in table_of_runs["runFeed"]["columnPinned"]]
+    assert {name for kind, name in columns if kind == "summary"} <= named
 
 
 def test_only_generated_ids_are_renamed():

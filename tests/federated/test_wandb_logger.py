@@ -7,17 +7,17 @@ import signal
 import weakref
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
 from PIL import Image
+from wandb_files import files_of, history, items, summary
 
 from cwfed.cli import main
 from cwfed.federated import lock
 from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
-from cwfed.federated.transaction_log import read_records
-from cwfed.federated.wandb_logger import WandbReporter, logged_rounds
+from cwfed.federated.transaction_log import logged_rounds, records
+from cwfed.federated.wandb_logger import WandbReporter
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -42,40 +42,13 @@ def lines_of(folder):
     return [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
-def files_of(folder):
-    return sorted((folder / "wandb").glob("offline-run-*/*.wandb"))
-
-
-def records(path):
-    """Yield the records with W&B's own schema."""
-    from wandb.proto import wandb_internal_pb2
-
-    yield from map(wandb_internal_pb2.Record.FromString, read_records(path))
-
-
-def items(update):
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in update}
-
-
-def history(folder):
-    found = [record.history.item for path in files_of(folder) for record in records(path)]
-    return [items(item) for item in found if item]
-
-
-def summary(folder):
-    found = {}
-    for path in files_of(folder):
-        for record in records(path):
-            found |= items(record.summary.update)
-    return found
-
-
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "logged"
     options = ("--wandb.models", "true", "--wandb.heatmaps", "2", "--wandb.tags", "[cpu]")
-    project = ("--wandb.project", "p", "--wandb.entity", "e", "--evaluate_every", "2")
-    assert fit(folder, "--rounds", 3, *OFFLINE, *options, *project) == 0
+    project = ("--wandb.project", "p", "--wandb.entity", "e")
+    run = ("--rounds", 3, "--evaluate_every", "2", "--faults.dropout", "0.3")
+    assert fit(folder, *run, *OFFLINE, *options, *project) == 0
     return folder
 
 
@@ -89,6 +62,8 @@ def test_history_holds_the_rounds_as_the_run_folder_does(logged):
     assert {"bytes/up", "seconds/fit", "mean_R", "train_loss"} <= rows[3].keys()
     assert "received/fairness_worst10" in rows[3]
     assert "received/accuracy" not in rows[1]
+    assert [row["excluded"] for row in rows] == [len(line.get("excluded", ())) for line in lines]
+    assert sum(row["excluded"] for row in rows) > 0
 
 
 def test_clients_are_a_histogram_a_figure_and_one_table(logged):
@@ -146,6 +121,7 @@ def test_run_config_summary_and_step(logged):
             assert found[f"{metric}/{choice}_accuracy"] == pytest.approx(quoted["accuracy"])
     assert found["bytes/total"] == sum(way["total"] for way in result["bytes"].values())
     assert found["seconds/total"] == pytest.approx(sum(result["seconds"].values()))
+    assert found["excluded/total"] == sum(result["excluded"].values()) > 0
     assert (found["rounds"], found["mean_R"]) == (3, pytest.approx(result["mean_R"]))
 
 
@@ -219,9 +195,8 @@ def test_an_interrupt_while_figures_are_freed_is_not_lost(tmp_path, monkeypatch)
         kept = weakref.ref(freed, lambda _: signal.raise_signal(signal.SIGINT))
         del freed
         assert kept() is None
-        return np.zeros((2, 2, 3), dtype=np.uint8)
 
-    monkeypatch.setattr("cwfed.federated.wandb_logger.draw_distributions", draw)
+    monkeypatch.setattr("cwfed.federated.wandb_media.distributions_figure", draw)
     assert fit(tmp_path / "run", "--rounds", 1, *OFFLINE) == 130
 
 

@@ -1,0 +1,66 @@
+"""Whether and how a run can be logged to Weights & Biases, found out before it begins."""
+
+import os
+from types import ModuleType
+from typing import Any
+
+from cwfed.federated.loggers import WandbMode, WandbOptions
+from cwfed.federated.optional import in_short
+
+_OFFLINE = "keep the run on this machine with --wandb.mode offline"
+
+
+def check_login(options: WandbOptions) -> WandbMode:
+    """Do what `log_in` does, and leave nothing behind that other processes would inherit."""
+    wandb = import_wandb()
+    try:
+        return log_in(options)
+    finally:
+        wandb.teardown()
+
+
+def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
+    """Make sure that the run can be logged before anything is written; return how.
+
+    Args:
+        options: The mode that is asked for.
+        otherwise: What a person without an account can do, for the message.
+
+    Raises:
+        ValueError: The package cannot be imported, or W&B is to be used online and cannot be: no
+            key, no terminal to ask for one, a key that the server refuses, no network.
+    """
+    wandb = import_wandb()
+    try:
+        # What is asked for here wins over WANDB_MODE, and that over `wandb offline` and over what
+        # an earlier run of this process asked for.
+        asked: Any = options.mode or os.environ.get("WANDB_MODE")
+        chosen = wandb.Settings(mode=asked) if asked else None
+        mode = wandb.setup(chosen).settings.mode
+        if mode in ("offline", "dryrun"):
+            return "offline"
+        if mode == "disabled":
+            return "disabled"
+        # Asks for a key where there is a terminal; False: the person chose not to have an account.
+        return "online" if wandb.login(verify=True) else "offline"
+    except Exception as error:  # of many kinds, from wrong keys to services that do not start
+        raise ValueError(
+            f"wandb: cannot log in: {in_short(error)}; run `wandb login`, or {otherwise}"
+        ) from error
+
+
+def import_wandb() -> ModuleType:
+    """Return the package ``wandb``.
+
+    Raises:
+        ValueError: It cannot be imported.
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise ValueError(f"logger: expected wandb to be installed: {error}") from error
+    # Without the package, a folder of that name that runs have left in the current one is found.
+    if not hasattr(wandb, "init"):
+        (folder, *_) = wandb.__path__
+        raise ValueError(f"logger: expected wandb to be installed, found only a folder: {folder}")
+    return wandb
