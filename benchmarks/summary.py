@@ -5,7 +5,7 @@ those that follow it, and are never judged against published figures.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -26,7 +26,7 @@ class Entry:
         metric: ``received`` or ``post_local``.
         values: Percent, one a seed.
         lines: The runs, as lines of the ledger.
-        leads: It is the best that it may be compared with.
+        leads: It is the best of those that it may be compared with.
     """
 
     row: Row
@@ -38,6 +38,11 @@ class Entry:
     sibling: float | None
     verdict: str
     leads: bool = False
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the runs, ascending."""
+        return tuple(line["seed"] for line in self.lines)
 
     @property
     def mean(self) -> float | None:
@@ -170,23 +175,27 @@ def _entry(
 
 
 def _mark_leaders(entries: Sequence[Entry], *, scaled: bool) -> tuple[Entry, ...]:
-    """Mark the best of each column; where both metrics are shown, the best within each."""
-    groups: dict[tuple[str, str], list[float]] = {}
+    """Mark the best of each column; where both metrics are shown, the best within each.
+
+    Nothing is marked where the entries have different seeds: each seed draws its own partition.
+    """
+    groups: dict[tuple[str, str], list[Entry]] = {}
 
     def group(entry: Entry) -> tuple[str, str]:
         return entry.column.name, entry.metric if scaled else ""
 
     for entry in entries:
-        if entry.mean is not None:
-            groups.setdefault(group(entry), []).append(entry.mean)
+        if entry.values:
+            groups.setdefault(group(entry), []).append(entry)
     return tuple(
-        Entry(**{**vars(entry), "leads": _leads(entry.mean, groups.get(group(entry), []))})
-        for entry in entries
+        replace(entry, leads=_leads(entry, groups.get(group(entry), []))) for entry in entries
     )
 
 
-def _leads(mean: float | None, rivals: Sequence[float]) -> bool:
-    return mean is not None and len(rivals) > 1 and mean == max(rivals)
+def _leads(entry: Entry, rivals: Sequence[Entry]) -> bool:
+    if len(rivals) < 2 or len({rival.seeds for rival in rivals}) > 1:
+        return False
+    return entry.mean == max(rival.mean for rival in rivals if rival.mean is not None)
 
 
 def remarks(table: Table, cells: Cells, lines: Iterable[Mapping[str, Any]]) -> list[str]:

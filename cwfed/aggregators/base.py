@@ -116,8 +116,9 @@ class Broadcast:
             client starts the round with, after its own choice or mix.
         mixing: Who learns from whom, for figures: row i holds the weights of all clients' uploads
             in what client i receives, is pulled towards or, for methods whose clients mix, started
-            the round from, float64 ``[M, M]`` by tensor name. Tensors that no such matrix makes
-            are left out.
+            the round from, float64 ``[M, M]`` by tensor name. Rows sum to 1; one of zeros stands
+            for a model that this round has left as it was (a cluster or centre without uploads).
+            Tensors that no such matrix makes are left out.
     """
 
     models: Bank

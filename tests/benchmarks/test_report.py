@@ -92,6 +92,12 @@ def test_the_full_protocol_and_scaled_runs_are_kept_apart(found):
     assert entries["b", "post_local"].difference == pytest.approx(-5.0)
     assert entries["c", "received"].verdict == "n/a"
     assert entries["d", "received"].verdict == "missing"
+    assert not any(e.leads for e in full.entries)  # one has two seeds, the others one
+
+
+def test_the_best_of_equal_seeds_leads(table):
+    first = [line for line in LINES if line["seed"] == 0]
+    full = sections(table, CELLS, first, generated=False)[0]
     assert [e.leads for e in full.entries] == [False, False, False, True, False]
 
 
@@ -140,7 +146,7 @@ def test_markdown(table, found):
         "| A | received | 61.00 ± 1.41 | 2 | 61.00 | +0.00 | reproduced | 58.50 |",
         "| B | post-local | 50.00 | 1 | ≈ 55 | −5.00 | near | n/a |",
         "| C | received | 50.00 | 1 | n/a | n/a | n/a | n/a |",
-        "| C | post-local | **70.00** | 1 | n/a | n/a | n/a | n/a |",
+        "| C | post-local | 70.00 | 1 | n/a | n/a | n/a | n/a |",
         "| D | received | – | 0 | 10.00 | n/a | missing | n/a |",
     ]
     scaled = lines.index("### One_column, 2 of 4 rounds")
@@ -162,7 +168,7 @@ def test_latex(found):
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
     assert r"\caption{Hand \& made, 2 of 4 rounds}" in text
     assert r"\multicolumn{8}{l}{\emph{One\_column}} \\" in text
-    assert r"C & post-local & \textbf{70.00} & 1 & n/a & n/a & n/a & n/a \\" in text
+    assert r"B & received & \textbf{36.00} & 1 & n/a & scaled & n/a \\" in text
     assert r"B & post-local & 50.00 & 1 & $\approx$ 55 & $-$5.00 & near & n/a \\" in text
     for line in text.splitlines():
         if line.endswith(r"\\") and "multicolumn" not in line:
