@@ -4,9 +4,10 @@ A table needs no code. All there is to say, in a file of ``benchmarks/tables/`` 
 
     title: Table 9, CIFAR-10 with few clients      # required
     source: Where the published figures stand      # needed with `paper`
-    protocol_rounds: 1000                          # rounds of the published figures
-    choice: best                                   # best (default), last or val_selected
-    tolerance: 1.0                                 # percentage points, for the verdicts
+    protocol_rounds: 1000                          # rounds of the published figures (default 1000)
+    choice: best                                   # best (default), last or val_selected, which
+                                                   # needs the option val_fraction
+    tolerance: 1.0                                 # percentage points, for the verdicts (default 1)
     options: {val_fraction: 0.1}                   # options of `cwfed fit`, dotted, for all cells
     columns:                                       # required
       few:
@@ -26,14 +27,23 @@ A table needs no code. All there is to say, in a file of ``benchmarks/tables/`` 
     first: [cwfedavg_output, fedavg]               # rows to run before the others
     paper:                                         # by row, one entry a column
       fedavg: [60.68]                              # null: not known, printed as n/a
-      cwfedavg_output: [{value: 91, approx: true, tolerance: 2}]    # given as "about"
+      cwfedavg_output: [{value: 91, approx: true, tolerance: 2}]    # given as "about"; a row of
+                                                   # metric both: the figure stands beside both
     sibling: {source: …, rounds: 2000, values: {fedavg: [55.09]}}   # a second yardstick
     notes: [Printed under the table.]
     rounds: {cpu: 100}                             # by profile, instead of the profile's
     seeds: {cpu: [0, 1]}
 
-Options count in the order table, column, row, cell, profile: the later wins. Cells that resolve to
-the same configuration share one run. Figures are test accuracies in percent.
+Options count in the order table, column, row, cell, profile: the later wins; seed, rounds and
+run_dir are none of them. Cells that resolve to the same configuration share one run. Figures are
+test accuracies in percent.
+
+Paths (``config``, ``algorithm``, options) and modules of your own (``class_path: mine.HalfWay``)
+are looked for from the folder in which the command is given, not from that of the table. A run is
+known by its options: neither the code of your classes nor the place of a data set or manifest is
+part of them. After a change of code give the method another name, or new ``--runs`` and
+``--ledger``; cells that differ only in a path belong into tables with ``--runs`` and ``--ledger``
+of their own.
 """
 
 from collections.abc import Mapping
@@ -43,7 +53,7 @@ from typing import Any
 
 from benchmarks.fields import Fields, check, choose
 from benchmarks.profiles import PROFILES
-from cwfed.cli.files import UsageError, load_mapping
+from cwfed.cli.files import UsageError, load_mapping, user_path
 
 FOLDER = Path(__file__).parent / "tables"
 CHOICES = ("best", "last", "val_selected")
@@ -139,10 +149,16 @@ def load_tables(names: list[str]) -> list[Table]:
         UsageError: There is no such table, or something is wrong in it.
     """
     files = shipped()
-    return [
-        load_table(Path(name) if Path(name).is_file() else files[choose(name, [*files], "table")])
-        for name in names or files
-    ]
+    return [load_table(_file(name, files)) for name in names or files]
+
+
+def _file(name: str, files: Mapping[str, Path]) -> Path:
+    path = user_path(name, "table")
+    if path.is_file():
+        return path
+    if name not in files and (path.suffix or path.name != name):
+        raise UsageError(f"table: expected the path of an existing YAML file, got {name!r}")
+    return files[choose(name, [*files, "PATH.yaml"], "table")]
 
 
 def load_table(path: Path) -> Table:
