@@ -204,7 +204,7 @@ def test_curves(found, table, tmp_path):
     assert not plot_column(empty, table.columns["one"], tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
     # Matplotlib would read this as a formula with an unknown command.
-    priced = replace(found[0], table=replace(table, title=r"From $1 to $\oops$"))
+    priced = replace(found[0], table=replace(table, title=r"From $1 to \oops$"))
     assert plot_column(priced, table.columns["one"], tmp_path / "priced.png")
 
 
