@@ -1,14 +1,17 @@
 """``python -m benchmarks``: the tables of the paper as jobs that can be stopped, repeated, checked.
 
-  list                              the tables and profiles
+  list [TABLE]                      the tables, their columns and methods; the profiles
   run TABLE --profile cpu           run what is not done yet
   status TABLE --profile cpu        what is done, failed, left
   report TABLE -o DIR               Markdown, LaTeX, CSV and curves
   verify TABLE/ROW/COLUMN           run a number of the ledger again and compare
   dashboard TABLE --project P       a W&B workspace and report of runs made with --wandb P
 
-A TABLE is the name of a shipped table or a YAML file; none means all shipped tables. For tables
-that others wrote: `--trusted_modules A B`, as in `cwfed fit --help`.
+A TABLE is the name of a shipped table or the path of a YAML file of your own (its format stands
+at the top of cwfed/report/tables.py); none means all shipped tables. Give a command's tables before
+--only and --seeds, which take several values. For tables that others wrote: `--trusted_modules A B`
+(see `cwfed fit --help`). Exit codes: 0, 1 (a job failed, a number does not match), 2 (a mistake),
+130 (Ctrl-C).
 """
 
 import argparse
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(_trust(sys.argv[1:] if arguments is None else arguments))
         command = f"benchmarks {options.command}"
         if options.command == "list":
-            return list_tables()
+            return list_tables(options.tables)
         # Imported here, since it takes seconds, and a mistyped option should not.
         from benchmarks.commands import COMMANDS
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,10 +22,10 @@ from benchmarks.report import gather, write_report
 from benchmarks.runner import Runner, Settings
 from benchmarks.tables import load_tables
 from benchmarks.tracking import track, tracking
-from benchmarks.verify import Check, find_line
+from benchmarks.verify import PLACES, Check, find_line
 from benchmarks.verify import verify as check_line
 from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
-from cwfed.cli.files import user_path
+from cwfed.cli.files import UsageError, user_path
 from cwfed.cli.guard import INTERRUPTED, Terminal
 from cwfed.federated.loggers import WandbOptions
 
@@ -38,6 +39,8 @@ def run(options: Namespace) -> int:
         jobs = track(jobs, common)
     ledger = _ledger(options, profile)
     estimator = Estimator(read_ledger(ledger))
+    _writable(options.runs, "--runs")
+    _require_writable(ledger)
     settings = Settings(
         ledger,
         _slots(options.jobs),
@@ -79,10 +82,14 @@ def report(options: Namespace) -> int:
     """Write tables and curves."""
     profile = _profile(options)
     tables = load_tables(options.tables)
-    runs = _runs(options)
+    runs, ledger = _runs(options), _ledger(options, profile)
+    if not runs.is_dir() and not ledger.is_file():
+        raise UsageError(
+            f"--runs, --ledger: expected at least one that exists, got {runs} and {ledger}"
+        )
+    output = _writable(options.output, "--output")
     folders = find_finished(runs)
-    lines = gather(_ledger(options, profile), folders)
-    output = user_path(options.output, "--output")
+    lines = gather(ledger, folders)
     for path in write_report(tables, profile, lines, output, Resolver(), folders):
         Terminal().say(str(path))
     return 0
@@ -90,11 +97,14 @@ def report(options: Namespace) -> int:
 
 def verify(options: Namespace) -> int:
     """Run a number of the ledger again."""
-    lines = read_ledger(user_path(options.ledger, "--ledger") if options.ledger else LEDGER)
-    line = find_line(options.target, lines, options.seed, options.rounds)
+    ledger = user_path(options.ledger, "--ledger") if options.ledger else LEDGER
+    if not ledger.is_file():
+        raise UsageError(f"--ledger: expected an existing file, got {ledger}")
+    line = find_line(options.target, read_ledger(ledger), options.seed, options.rounds)
     data_dir = user_path(options.data_dir, "--data_dir") if options.data_dir else None
+    paths = {name: getattr(options, f"{name}_path") for name in PLACES}
     terminal = Terminal()
-    mismatches = check_line(line, Check(options.rounds, options.tolerance, data_dir))
+    mismatches = check_line(line, Check(options.rounds, options.tolerance, data_dir, paths))
     for mismatch in mismatches:
         terminal.say(f"{line['key'][:12]}: {mismatch}")
     if not mismatches:
@@ -113,6 +123,9 @@ def dashboard(options: Namespace) -> int:
     terminal = Terminal()
     if options.output:
         path = user_path(options.output, "--output")
+        _writable(str(path.parent), "--output")
+        if path.is_dir():
+            raise UsageError(f"--output: expected a file, got the folder {path}")
         path.write_text(render(made), encoding="utf-8")
         terminal.say(str(path))
     elif options.print:
@@ -141,7 +154,8 @@ def _announce(
     """Say what there is to do, how long it takes and what it needs."""
     states = {job.key: place.state(job)[0] for job in jobs}
     counts = Counter(states.values())
-    board.say(f"{len(jobs)} jobs: {', '.join(f'{n} {state}' for state, n in counts.items())}")
+    many = "job" if len(jobs) == 1 else "jobs"
+    board.say(f"{len(jobs)} {many}: {', '.join(f'{n} {state}' for state, n in counts.items())}")
     left = [job for job in jobs if states[job.key] not in (DONE, SKIPPED)]
     if left:
         seconds = sum(map(estimator.seconds, left)) / slots
@@ -154,7 +168,43 @@ def _profile(options: Namespace) -> Profile:
 
 
 def _runs(options: Namespace) -> Path:
-    return user_path(options.runs, "--runs").absolute()
+    return _folder(options.runs, "--runs").absolute()
+
+
+def _folder(text: str, option: str) -> Path:
+    """Return a folder, which need not exist.
+
+    Raises:
+        UsageError: A file is in the way.
+    """
+    path = user_path(text, option)
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise UsageError(f"{option}: expected a folder, got {path}, where {there} is a file")
+    return path
+
+
+def _writable(text: str, option: str) -> Path:
+    """Return a folder, made if missing, after writing into it: before hours are spent, not after.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    path = _folder(text, option)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise UsageError(
+            f"{option}: expected a folder that can be written, got {path}: {error.strerror}"
+        ) from error
+
+
+def _require_writable(ledger: Path) -> None:
+    if ledger.is_dir():
+        raise UsageError(f"--ledger: expected a file, got the folder {ledger}")
+    _writable(str(ledger.parent), "--ledger")
 
 
 def _ledger(options: Namespace, profile: Profile) -> Path:

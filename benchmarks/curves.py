@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import fmean
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.summary import Entry, Section
 from benchmarks.tables import Column
@@ -12,6 +13,8 @@ from cwfed.figures.style import COLOURS
 # Line styles tell apart what is beyond the palette.
 _STYLES = ("-", "--", ":", "-.")
 _LABELS = {"received": "received", "post_local": "post-local"}
+_MARKED = 20
+"""Curves of at most so many points show each: a single one has no line to be seen by."""
 
 
 def mean_curve(entry: Entry) -> tuple[list[int], list[float]]:
@@ -45,11 +48,22 @@ def plot_column(section: Section, column: Column, path: Path) -> bool:
         style = _STYLES[number // len(COLOURS) % len(_STYLES)]
         label = f"{entry.row.title} ({_LABELS[entry.metric]})"
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot(rounds, accuracies, style, color=colour, label=label, linewidth=1.3)
+        marker = "o" if len(rounds) <= _MARKED else ""
+        axes.plot(
+            rounds, accuracies, style, color=colour, label=_literal(label), linewidth=1.3,
+            marker=marker, markersize=3,
+        )  # fmt: skip
     axes.set(xlabel="round", ylabel="test accuracy (%)")
-    axes.set_title(f"{section.table.title}: {column.title}, {section.label}", fontsize=10)
+    title = f"{section.table.title}: {column.title}, {section.label}"
+    axes.set_title(_literal(title), fontsize=10, wrap=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.9", linewidth=0.5)
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(path, dpi=150)
     return True
+
+
+def _literal(text: str) -> str:
+    """Return a text that Matplotlib shows as it is: a pair of dollars would be a formula."""
+    return text.replace("$", r"\$")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ _LATEX = {
     "±": r"$\pm$", "−": "$-$", "–": "--", "α": r"$\alpha$", "λ": r"$\lambda$", "≈": r"$\approx$",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
 }  # fmt: skip
+
+
+_PREAMBLE = "% Needs \\usepackage{booktabs,graphicx}\n"
 
 
 def markdown(
@@ -45,14 +49,13 @@ def markdown(
         parts += [f"![{section.label}]({name})\n" for name in plots.get(section, ())]
         if section.runs():
             parts.append(f"### Runs, {section.label}\n\n{_pipes(*provenance(section))}")
-    source = [f"Published figures: {table.source}."] * bool(table.source)
-    parts.append("".join(f"- {note}\n" for note in [*source, *table.notes, *remarks]))
+    parts.append("".join(f"- {note}\n" for note in [*_sources(table), *table.notes, *remarks]))
     return "\n".join(parts)
 
 
 def latex(sections: Sequence[Section]) -> str:
-    """Return tables for LaTeX with the package booktabs, one a section."""
-    return "\n".join(_latex_section(section) for section in sections)
+    """Return tables for LaTeX, one a section; the first line says which packages they need."""
+    return _PREAMBLE + "\n".join(_latex_section(section) for section in sections)
 
 
 def to_csv(sections: Sequence[Section]) -> str:
@@ -81,13 +84,23 @@ def grid(section: Section, column: Column) -> tuple[list[str], list[list[tuple[s
         cells.append(("difference", lambda e: _signed(e.difference)))
     cells.append(("verdict", lambda e: e.verdict))
     if any(entry.sibling is not None for entry in entries):
-        name = table.sibling_title.rpartition(", ")[2]
-        cells.append((f"sibling protocol, {name}", lambda e: _number(e.sibling)))
+        cells.append((_sibling_heading(table), lambda e: _number(e.sibling)))
     rows = [
         [(show(entry), entry.leads and number == 2) for number, (_, show) in enumerate(cells)]
         for entry in entries
     ]
     return [name for name, _ in cells], rows
+
+
+def _sibling_heading(table: Table) -> str:
+    # Only the rounds: the source is long, and stands below the figures.
+    rounds = re.search(r"[\d,]+ rounds$", table.sibling_title)
+    return f"sibling protocol, {rounds[0]}" if rounds else "sibling protocol"
+
+
+def _sources(table: Table) -> list[str]:
+    sources = {"Published figures": table.source, "Sibling protocol": table.sibling_title}
+    return [f"{what}: {source.rstrip('.')}." for what, source in sources.items() if source]
 
 
 def ours(entry: Entry) -> str:
@@ -153,9 +166,12 @@ def _latex_section(section: Section) -> str:
     caption = _escape(f"{section.table.title}, {section.label}")
     return (
         "\\begin{table}\n\\centering\n"
-        f"\\caption{{{caption}}}\n\\begin{{tabular}}{{ll{'r' * (width - 2)}}}\n\\toprule\n"
+        f"\\caption{{{caption}}}\n"
+        # Up to eight columns are wider than most pages; narrower tables keep their size.
+        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"
+        f"\\begin{{tabular}}{{ll{'r' * (width - 2)}}}\n\\toprule\n"
         + "\\midrule\n".join(blocks)
-        + "\\bottomrule\n\\end{tabular}\n\\end{table}\n"
+        + "\\bottomrule\n\\end{tabular}}\n\\end{table}\n"
     )
 
 

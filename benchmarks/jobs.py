@@ -19,6 +19,13 @@ from cwfed.cli.parser import absolute_paths, add_fit_options, build, make_parser
 from cwfed.federated.experiment import Experiment
 from cwfed.federated.folder import config_hash
 
+_SET_ELSEWHERE = {
+    "seed": "the table's field seeds or --seeds",
+    "rounds": "the table's field rounds or --rounds",
+    "run_dir": "--runs",
+}
+"""Options of a run that no cell can have for itself."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -113,11 +120,13 @@ def expand(
     rounds = rounds or table.rounds.get(profile.name) or profile.rounds or table.protocol_rounds
     base = {"data_dir": data_dir, "rounds": rounds}
     cells = [(*cell, *_resolve_cell(table, *cell, profile, resolver, base)) for cell in chosen]
-    return [
+    jobs = [
         _job(table, row, column, profile, seed, config, skip)
         for seed in seeds or table.seeds.get(profile.name) or profile.seeds
         for row, column, config, skip in cells
     ]
+    unique(jobs)  # refuses what one run would stand for by mistake
+    return jobs
 
 
 def select_shard(jobs: Iterable[Job], shard: tuple[int, int]) -> list[Job]:
@@ -127,8 +136,31 @@ def select_shard(jobs: Iterable[Job], shard: tuple[int, int]) -> list[Job]:
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:
-    """Return the first job of each key: cells that share a configuration share a run."""
-    return list({job.key: job for job in reversed(list(jobs))}.values())[::-1]
+    """Return the first job of each key: cells that share a configuration share a run.
+
+    Raises:
+        UsageError: Two differ in nothing but the place of their data or partition.
+    """
+    kept: dict[str, Job] = {}
+    for job in jobs:
+        _refuse_twin(kept.setdefault(job.key, job), job)
+    return list(kept.values())
+
+
+def _refuse_twin(first: Job, second: Job) -> None:
+    """Refuse two files in the place of one: keys leave out places, and would take one run for both.
+
+    Raises:
+        UsageError: The jobs share a key and read other files.
+    """
+    for name in ("data", "partition"):
+        paths = [(job.config[name].get("init_args") or {}).get("path") for job in (first, second)]
+        if paths[0] != paths[1]:
+            raise UsageError(
+                f"{name}.path: expected one path in cells that differ in nothing else, got "
+                f"{paths[0]} in {first.label} and {paths[1]} in {second.label}; put them into "
+                "tables of their own, each with its own --runs and --ledger"
+            )
 
 
 def check_only(tables: Sequence[Table], only: Sequence[str] | None) -> None:
@@ -137,6 +169,10 @@ def check_only(tables: Sequence[Table], only: Sequence[str] | None) -> None:
     columns = [*dict.fromkeys(column for table in tables for column in table.columns)]
     for pattern in only or ():
         row, _, column = pattern.partition("/")
+        if not pattern:
+            raise UsageError("--only: expected METHOD/COLUMN, METHOD or /COLUMN, got ''")
+        if row in columns and row not in rows:
+            raise UsageError(f"--only: expected a method, got the column {row!r}; write /{row}")
         if row not in ("", "*"):
             choose(row, rows, "--only: method")
         if column not in ("", "*"):
@@ -162,6 +198,10 @@ def _resolve_cell(
 ) -> tuple[dict[str, Any], str | None]:
     row, column = table.rows[row_name], table.columns[column_name]
     own = table.cell_options(row_name, column_name)
+    where = f"{table.name}: {row_name}/{column_name}"
+    for name, instead in _SET_ELSEWHERE.items():
+        if name in own:
+            raise UsageError(f"{where}: options: expected {name} to be given by {instead}")
     try:
         if profile.generated:
             own |= {**generated_options(column.config, own), **column.generated}
@@ -171,7 +211,10 @@ def _resolve_cell(
         ]
         config, experiment = resolver.resolve(arguments)
     except UsageError as error:
-        raise UsageError(f"{table.name}: {row_name}/{column_name}: {error}") from error
+        # The parser speaks of options; in a table these two are fields.
+        said = str(error).replace("--config: ", f"columns.{column_name}.config: ", 1)
+        said = said.replace("--algorithm: ", f"rows.{row_name}.algorithm: ", 1)
+        raise UsageError(f"{where}: {said}") from error
     return config, _reason_to_skip(experiment)
 
 

@@ -1,6 +1,7 @@
 """The options of ``python -m benchmarks``; read in no time, since nothing here needs PyTorch."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from math import inf, nan
 from pathlib import Path
 
 from benchmarks.deadline import read_seconds
@@ -9,22 +10,30 @@ from benchmarks.tables import load_tables
 from cwfed.cli.guard import Terminal
 
 _RUNS = Path("runs") / "benchmarks"
+_DEFAULT = "default: %(default)s"
+_TABLE = "name of a shipped table, or path of a YAML file; none: all shipped tables"
+_LEDGER = (
+    "file that keeps finished runs; default: ledger.jsonl beside this program's code, for the "
+    "profile smoke in the folder of the runs"
+)
 
 
 def add_commands(parser: ArgumentParser) -> None:
     """Add the commands and their options."""
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the tables and profiles")
+    listing = commands.add_parser("list", help="the tables and profiles")
+    listing.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
     for name, about in (
         ("run", "run what is not done yet"),
         ("status", "what is done, failed, left"),
         ("report", "write tables and curves"),
     ):
         command = commands.add_parser(name, help=about)
-        command.add_argument("tables", nargs="*", metavar="TABLE")
-        command.add_argument("--profile", default="cpu", help=f"one of {', '.join(PROFILES)}")
-        command.add_argument("--runs", default=str(_RUNS), help="folder of the runs")
-        command.add_argument("--ledger", default=None, help="file that keeps finished runs")
+        command.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
+        profiles = f"one of {', '.join(PROFILES)}; default: cpu"
+        command.add_argument("--profile", default="cpu", help=profiles)
+        command.add_argument("--runs", default=str(_RUNS), help=f"folder of the runs; {_DEFAULT}")
+        command.add_argument("--ledger", default=None, help=_LEDGER)
         if name == "report":
             command.add_argument("-o", "--output", required=True, help="folder for the files")
         else:
@@ -35,11 +44,11 @@ def add_commands(parser: ArgumentParser) -> None:
     _add_dashboard(commands.add_parser("dashboard", help="a W&B workspace and report"))
 
 
-def list_tables() -> int:
-    """Print the shipped tables and the profiles."""
+def list_tables(names: list[str]) -> int:
+    """Print tables, all shipped ones if none is named, and the profiles."""
     terminal = Terminal()
     terminal.say("Tables:")
-    for table in load_tables([]):
+    for table in load_tables(names):
         size = f"{len(table.rows)} methods x {len(table.columns)} columns"
         terminal.say(f"  {table.name:22} {table.title} ({size})")
         terminal.say(f"  {'':22} columns: {', '.join(table.columns)}")
@@ -51,7 +60,7 @@ def list_tables() -> int:
 
 
 def duration(text: str) -> float:
-    """Read a duration such as ``90s``, ``30m`` or ``8h``, in seconds.
+    """Read a duration such as ``90s``, ``30m`` or ``8h``, in seconds; a mere number is seconds.
 
     Raises:
         ArgumentTypeError: It is something else.
@@ -96,11 +105,32 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def points(text: str) -> float:
+    """Read percentage points: a finite number >= 0.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not 0 <= value < inf:
+        raise ArgumentTypeError(f"expected a finite number >= 0, got {text!r}")
+    return value
+
+
 def _add_selection(command: ArgumentParser) -> None:
-    command.add_argument("--only", nargs="+", metavar="METHOD/COLUMN", help="* stands for all")
-    command.add_argument("--seeds", nargs="+", type=natural, help="instead of the profile's")
-    command.add_argument("--rounds", type=positive, help="instead of the profile's")
-    command.add_argument("--data_dir", help="folder of the data sets, as for cwfed fit")
+    command.add_argument(
+        "--only",
+        nargs="+",
+        metavar="METHOD/COLUMN",
+        help="cells such as fedavg/mnist; fedavg: a method in all columns; /mnist: a column",
+    )
+    instead = "instead of those of the table or profile"
+    command.add_argument("--seeds", nargs="+", type=natural, metavar="SEED", help=instead)
+    command.add_argument("--rounds", type=positive, help=instead)
+    command.add_argument("--data_dir", metavar="DIR", help="folder of the data, as for cwfed fit")
     command.add_argument(
         "--shard", type=shard, help="i/n: the i-th of n disjoint parts, for array jobs"
     )
@@ -108,9 +138,13 @@ def _add_selection(command: ArgumentParser) -> None:
 
 def _add_running(command: ArgumentParser) -> None:
     command.add_argument(
-        "--budget", type=duration, help="stop after, such as 30m or 8h; a later run continues"
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop after 90s, 30m or 8h (a mere number: seconds); the same command continues",
     )
-    command.add_argument("--jobs", type=positive, default=1, help="processes at a time, one a GPU")
+    jobs = f"processes at a time, one a GPU; {_DEFAULT}"
+    command.add_argument("--jobs", type=positive, default=1, help=jobs)
     command.add_argument("--retry", action="store_true", help="run failed jobs again")
     command.add_argument("--wandb", metavar="PROJECT", help="log the runs to Weights & Biases")
     command.add_argument("--wandb.entity", dest="wandb_entity", metavar="ENTITY")
@@ -120,7 +154,7 @@ def _add_running(command: ArgumentParser) -> None:
 
 
 def _add_dashboard(command: ArgumentParser) -> None:
-    command.add_argument("tables", nargs="*", metavar="TABLE")
+    command.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
     command.add_argument("--project", required=True, help="the W&B project that holds the runs")
     command.add_argument("--entity", help="the user or team; default: the account's")
     where = command.add_mutually_exclusive_group()
@@ -133,11 +167,25 @@ def _add_dashboard(command: ArgumentParser) -> None:
 
 
 def _add_verify(command: ArgumentParser) -> None:
-    command.add_argument("target", metavar="KEY|TABLE/ROW/COLUMN")
-    command.add_argument("--rounds", type=positive, help="only the first rounds")
-    command.add_argument("--seed", type=natural)
-    command.add_argument("--data_dir")
-    command.add_argument("--ledger")
     command.add_argument(
-        "--tolerance", type=float, default=1.5, help="points, on another kind of machine"
+        "target",
+        metavar="KEY|TABLE/ROW/COLUMN",
+        help="the beginning of a line's key, as reports print it, or a cell; TABLE may be a path",
     )
+    command.add_argument("--rounds", type=positive, help="only the first rounds")
+    command.add_argument("--seed", type=natural, help="which, where a cell has several")
+    command.add_argument("--data_dir", metavar="DIR", help="folder of the data, as for cwfed fit")
+    command.add_argument("--ledger", help="default: ledger.jsonl beside this program's code")
+    command.add_argument(
+        "--tolerance",
+        type=points,
+        default=1.5,
+        help=f"percentage points, on another kind of machine; {_DEFAULT}",
+    )
+    for name, what in (("data", "data source"), ("partition", "partitioner (FromManifest)")):
+        command.add_argument(
+            f"--{name}.path",
+            dest=f"{name}_path",
+            metavar="PATH",
+            help=f"for a run whose {what} reads a file; the ledger keeps hashes, not places",
+        )

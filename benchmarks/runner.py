@@ -22,6 +22,7 @@ from benchmarks.jobs import Job
 from benchmarks.launch import Claim, Cold, Started, Warm
 from benchmarks.ledger import append
 from benchmarks.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
+from cwfed.cli.files import UsageError
 from cwfed.federated.folder import CHECKPOINTS, read_result
 from cwfed.federated.lock import is_locked
 
@@ -167,7 +168,11 @@ class Runner:
             line = describe_run(folder, {**labels, "cpu": cpu_name() if own else None})
         except ValueError as error:
             return FAILED, str(error)
-        append(self.settings.ledger, line)
+        try:
+            append(self.settings.ledger, line)
+        except (UsageError, OSError) as error:
+            # The other jobs go on; the next run finds this one finished and adds it then.
+            return FAILED, f"finished, but not in the ledger: {error}"
         if own and self.settings.discard:
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         self.estimator.learn(line)

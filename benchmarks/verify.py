@@ -2,7 +2,9 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ from benchmarks.launch import Cold, explain
 from benchmarks.profiles import PROFILES
 from benchmarks.report import cells_of
 from benchmarks.tables import load_tables
-from cwfed.cli.files import UsageError
+from cwfed.cli.files import UsageError, user_path
 from cwfed.federated.folder import config_hash
 from cwfed.results import METRICS
 
+_LISTED = 6
 _ELSEWHERE = ("system", "cores", "workers")
 """Facts of the hardware that do not change a bit."""
+
+PLACES = ("data", "partition")
+"""Parts of a configuration that may read a file, of which a line does not keep the place."""
 
 _ROUNDING = 1e-6
 
@@ -32,11 +38,13 @@ class Check:
         rounds: Run only so many.
         tolerance: Percentage points that another kind of machine may differ by, in any round.
         data_dir: Where the data are.
+        paths: By data or partition: the file or folder that it reads, None for those without.
     """
 
     rounds: int | None = None
     tolerance: float = 1.5
     data_dir: Path | None = None
+    paths: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def find_line(
@@ -61,12 +69,17 @@ def find_line(
     found = [line for line in found if seed in (None, line["seed"])]
     found = [line for line in found if line["rounds"] >= (rounds or 0)]
     if len(found) != 1:
-        what = ", ".join(f"{x['key'][:12]} ({x['rounds']} rounds, seed {x['seed']})" for x in found)
         raise UsageError(
             f"verify: expected a key or TABLE/ROW/COLUMN of one run in the ledger, got {target!r}, "
-            f"which matches {what or 'none'}"
+            f"which matches {_listed(found)}"
         )
     return found[0]
+
+
+def _listed(found: Sequence[Mapping[str, Any]]) -> str:
+    listed = [f"{x['key'][:12]} ({x['rounds']} rounds, seed {x['seed']})" for x in found[:_LISTED]]
+    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
+    return ", ".join([*listed, *more]) or "none"
 
 
 def verify(line: Mapping[str, Any], check: Check) -> list[str]:
@@ -79,9 +92,18 @@ def verify(line: Mapping[str, Any], check: Check) -> list[str]:
     if mismatches:
         return mismatches
     rounds = min(check.rounds or line["rounds"], line["rounds"])
+    options = _places(line, check.paths)
+    options += [f"--data_dir={check.data_dir}"] if check.data_dir else []
     with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        again = _rerun(line, rounds, Path(folder), check.data_dir)
-    return compare(line, again, check.tolerance)
+        path = Path(folder) / "config.yaml"
+        config = {**line["config"], "rounds": rounds}
+        path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        if check.paths.get("partition"):
+            # Another file than that of the line would cost a whole run before it shows.
+            other = _other_partition(line, path, options, check.data_dir)
+            if other:
+                return [other]
+        return compare(line, _rerun(line, path, options), check.tolerance)
 
 
 def inconsistencies(line: Mapping[str, Any]) -> list[str]:
@@ -113,11 +135,8 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], tolerance: float) ->
         new: The rerun, of as many rounds or fewer.
         tolerance: Percentage points allowed on another kind of machine.
     """
-    found = []
-    if new["partition_hash"] != old["partition_hash"]:
-        found.append(
-            f"partition: expected {old['partition_hash'][:12]}, got {new['partition_hash'][:12]}"
-        )
+    other = _compare_partitions(old["partition_hash"], new["partition_hash"])
+    found = [other] if other else []
     allowed = 0.0 if same_machine(old, new) else tolerance / 100
     for metric in METRICS:
         found += _compare_curves(metric, old["curves"][metric], new["curves"][metric], allowed)
@@ -137,6 +156,18 @@ def same_machine(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
         for line in (old, new)
     ]
     return kinds[0] == kinds[1] and old["versions"] == new["versions"]
+
+
+def _compare_partitions(old: str, new: str) -> str | None:
+    return None if old == new else f"partition: expected {old[:12]}, got {new[:12]}"
+
+
+def _other_partition(
+    line: Mapping[str, Any], path: Path, options: Sequence[str], data_dir: Path | None
+) -> str | None:
+    _, experiment = Resolver().resolve(["--config", str(path), *options])
+    _, manifest = experiment.divide(data_dir)
+    return _compare_partitions(line["partition_hash"], manifest.hash)
 
 
 def _compare_curves(
@@ -168,12 +199,41 @@ def _cells(target: str) -> set[str]:
     return found
 
 
-def _rerun(
-    line: Mapping[str, Any], rounds: int, folder: Path, data_dir: Path | None
-) -> dict[str, Any]:
-    path, log = folder / "config.yaml", folder / "log"
-    config = {**line["config"], "rounds": rounds}
-    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+def _places(line: Mapping[str, Any], paths: Mapping[str, str | None]) -> list[str]:
+    """Return the options that say where what the run reads is found; a line keeps only hashes.
+
+    Raises:
+        UsageError: A place is missing, or given to what reads no file.
+    """
+    options = []
+    for name in PLACES:
+        chosen, path = str(line["config"].get(name, {}).get("class_path")), paths.get(name)
+        if not reads_file(chosen):
+            if path:
+                raise UsageError(f"--{name}.path: expected none with {chosen}, got {path}")
+        elif path is None:
+            raise UsageError(
+                f"--{name}.path: expected the path that {chosen} reads, got nothing; the ledger "
+                f"does not keep places, only the partition's hash {line['partition_hash'][:12]}"
+            )
+        else:
+            options.append(f"--{name}.path={user_path(path, f'--{name}.path').absolute()}")
+    return options
+
+
+def reads_file(class_path: str) -> bool:
+    """Return whether a data source or partitioner has to be told a path."""
+    module, _, name = class_path.rpartition(".")
+    try:
+        kind = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        return False  # the run itself says best what is wrong with it
+    wanted = signature(kind).parameters.get("path")
+    return wanted is not None and wanted.default is Parameter.empty
+
+
+def _rerun(line: Mapping[str, Any], path: Path, places: Sequence[str]) -> dict[str, Any]:
+    log, run_dir = path.with_name("log"), path.with_name("run")
     # The engine of the line, where this machine has it: it may decide the last bits.
     hardware = line["hardware"]
     options = [
@@ -181,8 +241,7 @@ def _rerun(
         for name in ("engine", "threads", "eval_batch_size", "memory_format")
         if hardware.get("accelerator") == "cpu" and hardware.get(name) is not None
     ]
-    options += [f"--data_dir={data_dir}"] if data_dir else []
-    arguments = ["fit", "--config", str(path), "--run_dir", str(folder / "run"), *options]
+    arguments = ["fit", "--config", str(path), "--run_dir", str(run_dir), *options, *places]
     process = Cold(arguments, log, {})
     try:
         code = process.process.wait()
@@ -193,4 +252,4 @@ def _rerun(
     if code:
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise UsageError(f"verify: the run failed with {explain(code)}: {' '.join(said)}")
-    return describe_run(folder / "run", {"cpu": cpu_name()})
+    return describe_run(run_dir, {"cpu": cpu_name()})

@@ -4,9 +4,10 @@ A table needs no code. All there is to say::
 
     title: Table 9, CIFAR-10 with few clients      # required
     source: Where the published figures stand      # needed with `paper`
-    protocol_rounds: 1000                          # rounds of the published figures
-    choice: best                                   # best (default), last or val_selected
-    tolerance: 1.0                                 # percentage points, for the verdicts
+    protocol_rounds: 1000                          # rounds of the published figures (default 1000)
+    choice: best                                   # best (default), last or val_selected, which
+                                                   # needs the option val_fraction
+    tolerance: 1.0                                 # percentage points, for the verdicts (default 1)
     options: {val_fraction: 0.1}                   # options of `cwfed fit`, dotted, for all cells
     columns:                                       # required
       few:
@@ -26,15 +27,17 @@ A table needs no code. All there is to say::
     first: [cwfedavg_output, fedavg]               # rows to run before the others
     paper:                                         # by row, one entry a column
       fedavg: [60.68]                              # null: not known, printed as n/a
-      cwfedavg_output: [{value: 91, approx: true, tolerance: 2}]    # given as "about"
+      cwfedavg_output: [{value: 91, approx: true, tolerance: 2}]    # given as "about"; a row of
+                                                   # metric both: the figure stands beside both
     sibling: {source: …, rounds: 2000, values: {fedavg: [55.09]}}   # a second yardstick
     heatmaps: [fedavg, cwfedavg_output]            # rows whose norms a report draws side by side
     notes: [Printed under the table.]
     rounds: {cpu: 100}                             # by profile, instead of the profile's
     seeds: {cpu: [0, 1]}
 
-Options count in the order table, column, row, cell, profile: the later wins. Cells that resolve to
-the same configuration share one run. Figures are test accuracies in percent.
+Options count in the order table, column, row, cell, profile: the later wins; seed, rounds and
+run_dir are none of them. Cells that resolve to the same configuration share one run. Figures are
+test accuracies in percent.
 """
 
 from collections.abc import Mapping

@@ -164,6 +164,28 @@ def test_a_cell_that_does_not_resolve_is_named(tmp_path, resolver):
     path.write_text(yaml.safe_dump(table))
     with pytest.raises(UsageError, match=r"mine: fedavg/one: .*alhpa"):
         expand(load_table(path), CPU, resolver)
+    table["columns"]["one"] = {"config": "quikstart"}
+    path.write_text(yaml.safe_dump(table))
+    with pytest.raises(UsageError, match=r"fedavg/one: columns\.one\.config: .*'quikstart'"):
+        expand(load_table(path), CPU, resolver)
+    table["columns"]["one"] = {"config": "quickstart", "options": {"seed": 3}}
+    path.write_text(yaml.safe_dump(table))
+    with pytest.raises(UsageError, match="expected seed to be given by the table's field seeds"):
+        expand(load_table(path), CPU, resolver)
+
+
+def test_two_data_sets_are_never_one_run(tmp_path, resolver):
+    path = tmp_path / "mine.yaml"
+    columns = {
+        name: {"config": "quickstart", "options": {"data": "ImageFolder", "data.path": f"/{place}"}}
+        for name, place in (("one", "a"), ("two", "b"))
+    }
+    rows = {"fedavg": {"metric": "received"}}
+    path.write_text(yaml.safe_dump({"title": "T", "columns": columns, "rows": rows}))
+    said = r"data\.path: expected one path .* got /a in mine/fedavg/one seed 0 and /b in mine/fed"
+    with pytest.raises(UsageError, match=said):
+        expand(load_table(path), CPU, resolver)
+    assert len(expand(load_table(path), CPU, resolver, only=["/two"])) == 1
 
 
 def test_arithmetic_of_the_cnn_on_mnist(resolver):

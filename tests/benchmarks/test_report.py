@@ -1,6 +1,7 @@
 """Reports: figures, verdicts and formats, from lines and numbers written by hand."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -157,7 +158,12 @@ def test_markdown(table, found):
     # The published figure stands beside the metric that it is read as, and no other.
     assert "| B | received | **36.00** | 1 | n/a | scaled | n/a |" in lines
     assert "![4 rounds](curve.png)" in lines
-    assert lines[-3:] == ["- Published figures: a book.", "- A note.", "- A remark."]
+    assert lines[-4:] == [
+        "- Published figures: a book.",
+        "- Sibling protocol: others, 2,000 rounds.",
+        "- A note.",
+        "- A remark.",
+    ]
     row = f"| A | One_column | 1 | `{LINES[1]['key'][:12]}` | `555555555555` | 0.1.0 | 2.14 "
     assert row + "| 2.00 | 3.00 | 2.0 |" in lines
 
@@ -165,6 +171,7 @@ def test_markdown(table, found):
 def test_latex(found):
     text = latex(found)
     assert text.count(r"\begin{tabular}{llrrrrrr}") == 1
+    assert text.startswith(r"% Needs \usepackage{booktabs,graphicx}")
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
     assert r"\caption{Hand \& made, 2 of 4 rounds}" in text
     assert r"\multicolumn{8}{l}{\emph{One\_column}} \\" in text
@@ -202,6 +209,9 @@ def test_curves(found, table, tmp_path):
     empty = sections(table, CELLS, [], generated=False)[0]
     assert not plot_column(empty, table.columns["one"], tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
+    # Matplotlib would read this as a formula with an unknown command.
+    priced = replace(found[0], table=replace(table, title=r"From $1 to \oops$"))
+    assert plot_column(priced, table.columns["one"], tmp_path / "priced.png")
 
 
 def test_a_reader_is_told_of_other_partitions_and_other_configurations(table):

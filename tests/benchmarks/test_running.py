@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from benchmarks.__main__ import main
 from benchmarks.launch import claim, devices, explain
 from benchmarks.ledger import read_ledger
 from cwfed.cli import main as cwfed
+from cwfed.data.manifest import Manifest
 from cwfed.federated.lock import is_locked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,6 +316,20 @@ def test_each_process_gets_a_gpu():
         (["run", "--shard", "3/2"], "--shard: expected i/n .* got '3/2'"),
         (["run", "--budget", "soon"], "--budget: expected a duration .* got 'soon'"),
         (["run", "--jobs", "0"], "--jobs: expected an integer >= 1, got '0'"),
+        (["list", "no.yaml"], "table: expected the path of an existing YAML file, got 'no.yaml'"),
+        (["run", "table3_ablation", "--only", ""], "--only: expected METHOD/COLUMN.* got ''"),
+        (["run", "table3_ablation", "--only", "cifar100"], "the column 'cifar100'; write /cifar"),
+        (["run", "table3_ablation", "--runs", os.devnull], "--runs: expected a folder, got /dev/"),
+        (
+            ["run", "table3_ablation", "--runs", "/proc/none"],
+            "--runs: expected a folder that can be written, got /proc/none: ",
+        ),
+        (["verify", "a", "--ledger", "no.jsonl"], "--ledger: expected an existing file, got no"),
+        (["verify", "a", "--tolerance", "nan"], "--tolerance: expected a finite number >= 0"),
+        (
+            ["report", "table3_ablation", "--runs", "no", "--ledger", "no.jsonl", "-o", "x"],
+            "--runs, --ledger: expected at least one that exists, got .*no and no.jsonl",
+        ),
         (["dance"], "invalid choice: 'dance'"),
     ],
 )
@@ -326,9 +342,72 @@ def test_a_mistake_is_one_line_and_code_2(arguments, said, capsys):
 def test_a_damaged_ledger_is_named(tmp_path, capsys):
     (tmp_path / "ledger.jsonl").write_text("{}\n")
     arguments = ["report", "table3_ablation", "--ledger", str(tmp_path / "ledger.jsonl")]
-    assert main([*arguments, "--runs", os.devnull, "-o", str(tmp_path / "out")]) == 2
+    assert main([*arguments, "--runs", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "ledger.jsonl: line 1: key: expected a text, got None" in line
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("-o", "--output: expected a folder, got {0}, where {0} is a file"),
+        ("--ledger", "--ledger: expected a file, got the folder {0}"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_runs(option, said, tmp_path, capsys):
+    place = tmp_path / "place"
+    command = ["run", "table3_ablation", "--runs", str(tmp_path / "runs")]
+    if option == "-o":
+        place.write_text("")
+        command[0] = "report"
+        command += ["--ledger", str(place)]
+    else:
+        place.mkdir()
+    assert main([*command, option, str(place)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said.format(place) in line
+    assert not (tmp_path / "runs" / "cells").exists()
+
+
+def test_a_ledger_that_fails_costs_no_job(finished, tmp_path, monkeypatch, capsys):
+    table, runs = finished
+    ledger = tmp_path / "ledger.jsonl"
+
+    def refuse(path, line):
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("benchmarks.runner.append", refuse)
+        assert run(table, runs, "--ledger", str(ledger)) == 1
+    assert "failed: finished, but not in the ledger: [Errno 28]" in capsys.readouterr().err
+    before = starts(runs)
+    assert run(table, runs, "--ledger", str(ledger)) == 0
+    assert len(read_ledger(ledger)) == 2
+    assert starts(runs) == before
+
+
+def test_a_line_of_a_saved_partition_is_verified_with_its_file(finished, tmp_path, capsys):
+    _, runs = finished
+    saved = cells(runs)[0] / "partition.json"
+    options = {"partition": "FromManifest", "partition.path": str(saved)}
+    columns = {"given": {"config": "quickstart", "generated": options}}
+    rows = {"fedavg": {"metric": "received"}}
+    table = write_table(tmp_path, columns=columns, rows=rows, paper={})
+    assert run(table, tmp_path / "runs") == 0
+    ledger = tmp_path / "runs" / "ledger.jsonl"
+    (line,) = read_ledger(ledger)
+    assert line["partition_hash"] == json.loads(saved.read_text())["hash"]
+    command = ["verify", line["key"], "--ledger", str(ledger), "--rounds", "1"]
+    capsys.readouterr()
+    assert main(command) == 2
+    assert "--partition.path: expected the path that " in capsys.readouterr().err
+    assert main([*command, "--partition.path", str(saved)]) == 0
+    assert "1 of 2 rounds match" in capsys.readouterr().out
+    swapped = tmp_path / "swapped.json"
+    manifest = Manifest.load(saved)
+    replace(manifest, clients=manifest.clients[::-1]).save(swapped)
+    assert main([*command, "--partition.path", str(swapped)]) == 1
+    assert f"partition: expected {line['partition_hash'][:12]}, got" in capsys.readouterr().out
 
 
 def test_the_list_names_every_table_and_profile(capsys):
@@ -336,3 +415,10 @@ def test_the_list_names_every_table_and_profile(capsys):
     shown = capsys.readouterr().out
     for name in ("table1_pathological", "study_digits", "paper", "cpu", "smoke", "cifar100"):
         assert name in shown
+
+
+def test_a_table_of_ones_own_is_listed(tmp_path, capsys):
+    assert main(["list", str(write_table(tmp_path))]) == 0
+    shown = capsys.readouterr().out
+    assert "Small (2 methods x 1 columns)" in shown
+    assert "table1_pathological" not in shown
