@@ -164,3 +164,9 @@ def test_clients_without_test_samples_do_not_count():
     (setting,) = make_settings([one, two])
     result = duel(*setting.variants, [0], "received", "last")
     assert (result.ahead, result.behind, result.equal) == (2, 1, 0)
+
+
+def test_the_lambda_that_is_told_is_the_one_that_trained():
+    halved = facts("a", [5, 5, 5, 5], wdr=3.0)
+    halved.run.config["released_code"] = {"half_lambda": True}
+    assert "(λ = 1.5)" in words(halved)[1]["WDR"]

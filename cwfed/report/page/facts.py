@@ -93,11 +93,13 @@ class Facts:
 
     @property
     def wdr(self) -> float:
-        """Weight of the weight distribution regulariser; 0 without it."""
-        for term in self.run.config["algorithm"].get("objectives") or []:
+        """Weight of the weight distribution regulariser as it trained; 0 without it."""
+        config = self.run.config
+        factor = 0.5 if (config.get("released_code") or {}).get("half_lambda") else 1.0
+        for term in config["algorithm"].get("objectives") or []:
             if str(term["class_path"]).rpartition(".")[2] == "WDR":
                 weight = (term.get("init_args") or {}).get("weight")
-                return float(self.run.config.get("wdr_lambda") or 0 if weight is None else weight)
+                return factor * float(config.get("wdr_lambda") or 0 if weight is None else weight)
         return 0.0
 
     def accuracy(self, metric: str, choice: str) -> float | None:
