@@ -21,6 +21,7 @@ from torch import Tensor
 from cwfed.atomic import atomic_file, make_folder
 from cwfed.federated.state import FederatedState
 from cwfed.functional.stacking import Bank
+from cwfed.reading import read_text, require_regular
 from cwfed.results import write_json
 
 FORMAT = 1
@@ -119,6 +120,7 @@ def load_newest(
 
 
 def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -> FederatedState:
+    require_regular(path)
     seal = _read_seal(path.with_suffix(".json"))
     if seal["sha256"] != _sha256(path):
         raise _Damaged("its checksum does not fit")
@@ -191,9 +193,9 @@ def _by_round(folder: Path) -> dict[int, Path]:
 
 def _read_seal(path: Path) -> dict[str, Any]:
     try:
-        seal = json.loads(path.read_text(encoding="utf-8"))
+        seal = json.loads(read_text(path))
         str(seal["sha256"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise _Damaged("its seal cannot be read") from None
     return cast(dict[str, Any], seal)
 
