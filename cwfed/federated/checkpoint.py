@@ -102,9 +102,10 @@ def load_newest(
             holds something else; or there are checkpoints, but all are damaged or too late.
         OSError: A file cannot be read.
     """
-    passed_over = []
+    passed_over, unsealed = [], []
     for round_, path in sorted(_by_round(folder).items(), reverse=True):
         if not path.with_suffix(".json").exists():
+            unsealed.append(f"{path.name} has no seal ({path.stem}.json)")
             continue
         if latest is not None and round_ > latest:
             passed_over.append(f"{path.name} is of a round that is not recorded")
@@ -114,6 +115,8 @@ def load_newest(
             except _Damaged as error:
                 passed_over.append(f"{path.name} is damaged ({error})")
         log.warning("%s; looking for the one before", passed_over[-1])
+    # A kill leaves one without a seal beside sealed ones, or the very first.
+    passed_over = passed_over or unsealed[1:]
     if passed_over:
         raise ValueError(f"{folder}: expected a whole checkpoint, got none: {passed_over[0]}")
     return None
@@ -162,7 +165,12 @@ def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | No
             return f"no tensors by name in {name}"
     if like is None:
         return None
-    expected = dict.fromkeys(_BANKS, like.uploads) | {"server": like.server}
+    scores_M3 = torch.empty(len(next(iter(like.uploads.values()))), 3, dtype=torch.float64)
+    expected = {
+        **dict.fromkeys(_BANKS, like.uploads),
+        "server": like.server,
+        "post_local": dict.fromkeys({"test", *payload["post_local"]}, scores_M3),
+    }
     found = (_difference(name, payload[name], bank) for name, bank in expected.items())
     return next(filter(None, found), None)
 
