@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cwfed.atomic import append_atomic, make_folder, write_atomic
 from cwfed.functional.fairness import fairness, pooled_accuracy
-from cwfed.reading import MOST_CONFIG, MOST_LINES, check_yaml, read_text
+from cwfed.reading import MOST_CONFIG, MOST_LINES, load_yaml, read_text
 
 SCHEMA_VERSION = 1
 
@@ -192,9 +192,7 @@ def read_yaml(path: Path, expected: str = "a readable YAML file") -> Any:
         ValueError: It cannot be read or is no YAML; the message says what was expected.
     """
     try:
-        text = read_text(path, MOST_CONFIG)
-        check_yaml(text)
-        return yaml.safe_load(text)
+        return load_yaml(read_text(path, MOST_CONFIG))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: expected {expected}: {reason}") from error
