@@ -1,7 +1,8 @@
 """Measures a long run: open files, memory and the log's size after every round.
 
 ``python -m benchmarks.length`` runs 500 clients with 20 generated images each, IID, for 200 rounds
-and prints every tenth round; ``--clients``, ``--rounds`` and ``--budget`` make it shorter.
+and prints every tenth round; ``--clients``, ``--rounds`` and ``--budget`` make it shorter. Other
+options are those of ``cwfed fit``, such as ``--trainer.engine vectorized``.
 """
 
 import json
@@ -94,7 +95,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--budget", type=float, default=None, help="seconds")
-    options, terminal = parser.parse_args(), Terminal()
+    (options, others), terminal = parser.parse_known_args(), Terminal()
     torch.set_num_threads(1)
     with TemporaryDirectory() as scratch:
         meter = Meter(Path(scratch) / "samples.jsonl", options.budget)
@@ -104,7 +105,7 @@ def main() -> int:
             *("--data.samples_per_class", str(options.clients * IMAGES_PER_CLIENT // CLASSES)),
             *("--partition", "IID", "--partition.num_clients", str(options.clients)),
             *("--model.hidden_features", "8", "--rounds", str(options.rounds)),
-            *("--run_dir", str(Path(scratch) / "run")),
+            *("--run_dir", str(Path(scratch) / "run"), *others),
         ]
         outcome = forked(fit, Path(scratch) / "log.txt", prepare=meter.install)
         samples = meter.read() if meter.path.exists() else []

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cwfed.atomic import append_atomic, make_folder, write_atomic
 from cwfed.functional.fairness import fairness, pooled_accuracy
+from cwfed.reading import MOST_CONFIG, MOST_LINES, load_yaml, read_text
 
 SCHEMA_VERSION = 1
 
@@ -191,7 +192,7 @@ def read_yaml(path: Path, expected: str = "a readable YAML file") -> Any:
         ValueError: It cannot be read or is no YAML; the message says what was expected.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return load_yaml(read_text(path, MOST_CONFIG))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: expected {expected}: {reason}") from error
@@ -228,7 +229,7 @@ def split_lines(path: Path, count: int | None = None) -> tuple[list[dict[str, An
     Returns:
         The lines of rounds 0, 1, 2, ..., and the texts of all lines from the damaged one on.
     """
-    texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    texts = read_text(path, MOST_LINES, "replace").splitlines() if path.exists() else []
     texts = texts[:count]
     lines: list[dict[str, Any]] = []
     for text in texts:
@@ -236,7 +237,7 @@ def split_lines(path: Path, count: int | None = None) -> tuple[list[dict[str, An
             line = json.loads(text)
             if line["round"] != len(lines):
                 break
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             break
         lines.append(line)
     return lines, texts[len(lines) :]
@@ -267,7 +268,7 @@ def _is_cut(text: str) -> bool:
     """Return whether a line is no JSON with a round at all, as when its end is missing."""
     try:
         json.loads(text)["round"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return True
     return False
 

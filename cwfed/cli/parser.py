@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import yaml
-from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_loader
 from lightning.pytorch.loggers import Logger
 from torch import nn
 from torch.optim import Optimizer
@@ -26,6 +26,7 @@ from cwfed.federated import Experiment
 from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
+from cwfed.reading import check_yaml
 
 COMPONENTS: dict[str, type] = {
     "data": Source,
@@ -39,6 +40,8 @@ COMPONENTS: dict[str, type] = {
 
 PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save", "trusted_modules")
 """Options that say where to read and write and whom to trust; not part of what a run is."""
+
+_parsers_yaml = get_loader("yaml")
 
 
 class ConfigFile(ActionConfigFile):
@@ -57,9 +60,19 @@ class ConfigFile(ActionConfigFile):
             raise UsageError(f"{path}: {explain(str(error), option_names(parser))}") from error
 
 
+def _load_yaml(text: str) -> Any:
+    """Read a file or a value of an option, as the parser does itself, if it has an end."""
+    try:
+        check_yaml(text)
+        return _parsers_yaml(text)
+    except RecursionError as error:
+        raise ValueError("expected values that end, got some that nest too deeply") from error
+
+
 def make_parser(command: str, description: str) -> ArgumentParser:
     """Return the parser of one command: all options of an experiment and where it lives."""
     restrict_imports(None)
+    set_loader("yaml", _load_yaml, exceptions=(yaml.YAMLError, ValueError))
     parser = ArgumentParser(prog=f"cwfed {command}", description=description, exit_on_error=False)
     parser.add_argument("--config", action=ConfigFile, help=_CONFIG_HELP)
     parser.add_argument("--data_dir", type=str | None, default=None, help=_DATA_DIR_HELP)

@@ -22,7 +22,7 @@ import torch
 
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
-from cwfed.data.limits import require_regular
+from cwfed.reading import read_text, require_regular
 
 FORMAT_VERSION = 1
 SPOT_CHECKED = 64
@@ -220,9 +220,9 @@ def _remove_stale(cache_dir: Path) -> None:
 
 def _open_entry(entry: Path, key: str) -> ImageData:
     """Map an entry; raise ValueError, OSError, KeyError or TypeError for an unsound one."""
-    for file in ("meta.json", "images.npy", "labels.npy"):
+    for file in ("images.npy", "labels.npy"):
         require_regular(entry / file)
-    saved = json.loads((entry / "meta.json").read_text(encoding="utf-8"))
+    saved = json.loads(read_text(entry / "meta.json"))
     meta = saved["meta"]
     _expect(
         "checksum of meta.json", hashlib.sha256(_canonical_json(meta)).hexdigest(), saved["sha256"]

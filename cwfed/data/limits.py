@@ -5,7 +5,6 @@ Legend: N samples, C channels, H x W pixels.
 
 import math
 import os
-from pathlib import Path
 
 MOST_ENCODED = 1 << 26
 """Bytes of one image file; a large photograph has a tenth of them."""
@@ -13,30 +12,8 @@ MOST_ENCODED = 1 << 26
 MOST_PIXELS = 1 << 25
 """Pixels of one image before it is resized, such as 8192 x 4096."""
 
-MOST_TEXT = 1 << 26
-"""Bytes of a manifest (room for ten million samples), or of a list of names."""
-
 MOST_IDX = 1 << 27
 """Bytes of one of MNIST's files, unpacked; the largest has 47 million."""
-
-
-def require_regular(path: Path, most: int | None = None) -> None:
-    """Check a file before it is read.
-
-    Args:
-        path: The file.
-        most: Bytes that it may have.
-
-    Raises:
-        ValueError: It is a device, a pipe or a folder, which could be read without end, or too
-            large.
-        OSError: It is not there.
-    """
-    size = path.stat().st_size
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a regular file, got a device, a pipe or a folder")
-    if most is not None and size > most:
-        raise ValueError(f"{path}: expected at most {most:,} bytes, got {size:,}")
 
 
 def require_memory(what: str, count: int, shape: tuple[int, ...]) -> None:

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from cwfed.atomic import write_atomic
 from cwfed.data.images import ImageData
-from cwfed.data.limits import MOST_TEXT, require_regular
 from cwfed.functional.partition import holdout
 from cwfed.functional.seeding import numpy_generator
+from cwfed.reading import read_text
 
 if TYPE_CHECKING:
     from cwfed.data.partitioners import Partitioner
@@ -173,8 +173,7 @@ class Manifest:
                 every sample exactly once, or does not match its own hash.
         """
         try:
-            require_regular(Path(path), MOST_TEXT)
-            return _from_json(Path(path).read_text(encoding="utf-8"))
+            return _from_json(read_text(Path(path)))
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not a readable manifest: {error}") from error
 

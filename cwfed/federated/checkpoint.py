@@ -21,6 +21,7 @@ from torch import Tensor
 from cwfed.atomic import atomic_file, make_folder
 from cwfed.federated.state import FederatedState
 from cwfed.functional.stacking import Bank
+from cwfed.reading import read_text, require_regular
 from cwfed.results import write_json
 
 FORMAT = 1
@@ -101,9 +102,10 @@ def load_newest(
             holds something else; or there are checkpoints, but all are damaged or too late.
         OSError: A file cannot be read.
     """
-    passed_over = []
+    passed_over, unsealed = [], []
     for round_, path in sorted(_by_round(folder).items(), reverse=True):
         if not path.with_suffix(".json").exists():
+            unsealed.append(f"{path.name} has no seal ({path.stem}.json)")
             continue
         if latest is not None and round_ > latest:
             passed_over.append(f"{path.name} is of a round that is not recorded")
@@ -113,12 +115,15 @@ def load_newest(
             except _Damaged as error:
                 passed_over.append(f"{path.name} is damaged ({error})")
         log.warning("%s; looking for the one before", passed_over[-1])
+    # A kill leaves one without a seal beside sealed ones, or the very first.
+    passed_over = passed_over or unsealed[1:]
     if passed_over:
         raise ValueError(f"{folder}: expected a whole checkpoint, got none: {passed_over[0]}")
     return None
 
 
 def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -> FederatedState:
+    require_regular(path)
     seal = _read_seal(path.with_suffix(".json"))
     if seal["sha256"] != _sha256(path):
         raise _Damaged("its checksum does not fit")
@@ -160,7 +165,12 @@ def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | No
             return f"no tensors by name in {name}"
     if like is None:
         return None
-    expected = dict.fromkeys(_BANKS, like.uploads) | {"server": like.server}
+    scores_M3 = torch.empty(len(next(iter(like.uploads.values()))), 3, dtype=torch.float64)
+    expected = {
+        **dict.fromkeys(_BANKS, like.uploads),
+        "server": like.server,
+        "post_local": dict.fromkeys({"test", *payload["post_local"]}, scores_M3),
+    }
     found = (_difference(name, payload[name], bank) for name, bank in expected.items())
     return next(filter(None, found), None)
 
@@ -191,9 +201,9 @@ def _by_round(folder: Path) -> dict[int, Path]:
 
 def _read_seal(path: Path) -> dict[str, Any]:
     try:
-        seal = json.loads(path.read_text(encoding="utf-8"))
+        seal = json.loads(read_text(path))
         str(seal["sha256"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise _Damaged("its seal cannot be read") from None
     return cast(dict[str, Any], seal)
 

@@ -25,6 +25,7 @@ from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
+from cwfed.reading import read_text
 from cwfed.results import (
     RoundRecord,
     append_line,
@@ -208,9 +209,9 @@ def read_result(path: Path) -> dict[str, Any] | None:
     if not ((path / ROUNDS).is_file() and (path / CLIENTS).is_file()):
         return None
     try:
-        result = json.loads((path / RESULT).read_text(encoding="utf-8"))
+        result = json.loads(read_text(path / RESULT))
         finished = result["schema_version"] >= 1 and result["received"] and result["rounds"] >= 0
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return result if finished else None
 

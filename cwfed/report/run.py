@@ -4,6 +4,7 @@ Legend: M clients, K classes.
 """
 
 import csv
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, ROUNDS, read_result
+from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS, read_result
 from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
+from cwfed.reading import read_arrays, read_text, reading
 from cwfed.results import METRICS, SNAPSHOTS, read_lines, read_yaml, snapshot_path
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class Run:
         """Return the run in a line: what it is, and how far it has come."""
         last = self.lines[-1]["round"] if self.lines else "no"
         told = f"{self.algorithm} on {self.dataset}, seed {self.seed}"
-        return f"Run({self.path.name!r}: {told}, {last} of {self.config['rounds']} rounds)"
+        return f"Run({self.path.name!r}: {told}, {last} of {self.config.get('rounds')} rounds)"
 
     @property
     def summary(self) -> "DataFrame":
@@ -96,10 +98,11 @@ class Run:
         """
         from pandas import DataFrame
 
-        rows = {metric: self._quoted(metric) for metric in METRICS} if self.result else {}
-        table = DataFrame.from_dict(rows, orient="index")
-        table.index.name = "metric"
-        return table.dropna(axis="columns", how="all")
+        with reading(self.path / RESULT, "accuracies by metric"):
+            rows = {metric: self._quoted(metric) for metric in METRICS} if self.result else {}
+            table = DataFrame.from_dict(rows, orient="index")
+            table.index.name = "metric"
+            return table.dropna(axis="columns", how="all")
 
     def _quoted(self, metric: str) -> dict[str, Any]:
         assert self.result is not None
@@ -114,25 +117,29 @@ class Run:
     @property
     def algorithm(self) -> str:
         """Name of the method."""
-        return str(self.config["algorithm"]["name"])
+        with reading(self.path / CONFIG, "the method's name"):
+            return str(self.config["algorithm"]["name"])
 
     @property
     def dataset(self) -> str:
         """Class of the data source, without its module."""
-        return str(self.config["data"]["class_path"]).rpartition(".")[2]
+        with reading(self.path / CONFIG, "the class of the data"):
+            return str(self.config["data"]["class_path"]).rpartition(".")[2]
 
     @property
     def seed(self) -> int:
         """The seed."""
-        return int(self.config["seed"])
+        with reading(self.path / CONFIG, "a seed"):
+            return int(self.config["seed"])
 
     @cached_property
     def rounds(self) -> "DataFrame":
         """A row a round, the initialisation as round 0; columns such as ``received/accuracy``."""
         from pandas import DataFrame
 
-        table = DataFrame([{"round": line["round"], **flatten(line)} for line in self.lines])
-        return table.set_index("round") if len(table) else table
+        with reading(self.path / ROUNDS, "figures of every round"):
+            table = DataFrame([{"round": line["round"], **flatten(line)} for line in self.lines])
+            return table.set_index("round") if len(table) else table
 
     def accuracy(self, metric: Literal["received", "post_local"] = "received") -> "DataFrame":
         """Return every client's test accuracy, a row a scored round and a column a client.
@@ -148,10 +155,11 @@ class Run:
         if metric not in METRICS:
             raise ValueError(f"metric: expected 'received' or 'post_local', got {metric!r}")
         total_M = self.label_counts("test").to_numpy().sum(1)
-        scored = {line["round"]: line[metric]["correct"] for line in self.lines if line[metric]}
-        correct = DataFrame.from_dict(scored, orient="index", columns=range(len(total_M)))
-        correct.index.name, correct.columns.name = "round", "client"
-        return correct / np.where(total_M > 0, total_M, np.nan)
+        with reading(self.path / ROUNDS, "every client's correct predictions"):
+            scored = {line["round"]: line[metric]["correct"] for line in self.lines if line[metric]}
+            correct = DataFrame.from_dict(scored, orient="index", columns=range(len(total_M)))
+            correct.index.name, correct.columns.name = "round", "client"
+            return correct / np.where(total_M > 0, total_M, np.nan)
 
     @cached_property
     def clients(self) -> "DataFrame":
@@ -160,33 +168,34 @@ class Run:
 
         if not (self.path / CLIENTS).is_file():
             return DataFrame()
-        with (self.path / CLIENTS).open(encoding="utf-8", newline="") as file:
+        with reading(self.path / CLIENTS, "a row of numbers for every client"):
             rows = [
                 {name: float(text) if text else np.nan for name, text in row.items()}
-                for row in csv.DictReader(file)
+                for row in csv.DictReader(io.StringIO(read_text(self.path / CLIENTS), newline=""))
             ]
-        table = DataFrame(rows)
-        whole = ["client", "samples", "train", "val", "test", "classes"]
-        return table.astype(dict.fromkeys(whole, "int64")).set_index("client")
+            table = DataFrame(rows)
+            whole = ["client", "samples", "train", "val", "test", "classes"]
+            return table.astype(dict.fromkeys(whole, "int64")).set_index("client")
 
     @cached_property
     def _labels(self) -> dict[str, Any]:
         path = self.path / LABELS
         try:
-            labels = json.loads(path.read_text(encoding="utf-8"))
+            labels = json.loads(read_text(path))
             labels["classes"], labels["counts"]["test"], labels["p"]
+            return dict(labels)
         except FileNotFoundError:
             raise ValueError(
                 f"{path}: not there, since the run was made by a version that wrote none"
             ) from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
             raise ValueError(f"{path}: expected label counts, got a damaged file") from error
-        return dict(labels)
 
     @property
     def classes(self) -> list[str]:
         """K names of classes."""
-        return list(self._labels["classes"])
+        with reading(self.path / LABELS, "names of classes"):
+            return list(map(str, self._labels["classes"]))
 
     def label_counts(self, part: Part = "train") -> "DataFrame":
         """Return label counts, a row a client and a column a class.
@@ -199,13 +208,15 @@ class Run:
         counts = self._labels["counts"]
         if part not in counts:
             raise ValueError(f"part: expected one of {', '.join(counts)}, got {part!r}")
-        index = RangeIndex(len(counts[part]), name="client")
-        return DataFrame(counts[part], index=index, columns=self.classes)
+        with reading(self.path / LABELS, "a row of counts for every client"):
+            index = RangeIndex(len(counts[part]), name="client")
+            return DataFrame(counts[part], index=index, columns=self.classes, dtype="int64")
 
     @property
     def p_MK(self) -> np.ndarray:
         """Label distributions that R is measured against, float64 ``[M, K]``."""
-        return np.asarray(self._labels["p"])
+        with reading(self.path / LABELS, "a distribution for every client"):
+            return np.asarray(self._labels["p"], dtype=np.float64)
 
     @cached_property
     def snapshot_rounds(self) -> list[int]:
@@ -228,12 +239,15 @@ class Run:
             there = ", ".join(map(str, self.snapshot_rounds))
             raise ValueError(f"round: expected one of {there}, got {wanted}")
         path = snapshot_path(self.path, wanted)
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                held = dict(arrays)
-            norms = held["norms_upload"], held["norms_received"]
-        except Exception as error:  # a damaged zip fails in many ways
-            raise ValueError(f"{path}: expected a snapshot, got a damaged file") from error
+        held = read_arrays(path)
+        with reading(path, "norms of the output layers by client and class"):
+            upload, received = (_matrix(held[f"norms_{of}"]) for of in ("upload", "received"))
         prefix = "mixing_"
         mixing = {n.removeprefix(prefix): v for n, v in held.items() if n.startswith(prefix)}
-        return Snapshot(wanted, *norms, mixing)
+        return Snapshot(wanted, upload, received, mixing)
+
+
+def _matrix(values: np.ndarray) -> np.ndarray:
+    if values.ndim != 2 or values.dtype.kind != "f":
+        raise ValueError(f"got {values.dtype} {list(values.shape)}")
+    return values

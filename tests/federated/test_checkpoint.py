@@ -102,6 +102,7 @@ def without(payload, *names):
         (lambda p: p | {"more": {}}, "got the fields"),
         (lambda p: p | {"round": 7}, "got round 7 in the file of round 1"),
         (lambda p: p | {"server": {"Q": 3}}, "got no tensors by name in server"),
+        (lambda p: p | {"post_local": {}}, "post_local without test"),
         (lambda p: p | {"server": {"P": p["server"]["Q"]}}, "got server without Q"),
         (lambda p: p | {"server": p["server"] | {"P": torch.ones(3)}}, "server with the unknown P"),
         (lambda p: p | {"server": {"Q": torch.ones(3, 5)}}, r"server with Q \[3, 5\]"),
@@ -141,6 +142,17 @@ def test_all_damaged_is_an_error_and_no_fresh_start(tmp_path):
         save_checkpoint(tmp_path, make_state(round_), "me", keep=2).write_bytes(b"")
     with pytest.raises(ValueError, match=r"got none: round_000002.pt is damaged"):
         load_newest(tmp_path, "me")
+
+
+def test_seals_that_are_gone_are_no_fresh_start(tmp_path):
+    paths = [save_checkpoint(tmp_path, make_state(n), "me", keep=2) for n in (1, 2)]
+    paths[1].with_suffix(".json").unlink()
+    assert load_newest(tmp_path, "me").round == 1
+    paths[0].with_suffix(".json").unlink()
+    with pytest.raises(ValueError, match=r"got none: round_000001.pt has no seal"):
+        load_newest(tmp_path, "me")
+    paths[1].unlink()
+    assert load_newest(tmp_path, "me") is None, "a kill in the first checkpoint leaves this"
 
 
 def test_later_checkpoints_do_not_push_the_newest_out(tmp_path):

@@ -13,7 +13,8 @@ import numpy as np
 from cwfed.data.cache import cache_key, read_entry, resolve_cache_dir, user_cache_dir, write_entry
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
-from cwfed.data.limits import printable, require_regular
+from cwfed.data.limits import printable
+from cwfed.reading import require_regular
 
 log = logging.getLogger("cwfed")
 
