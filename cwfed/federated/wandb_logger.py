@@ -124,7 +124,7 @@ class WandbReporter(LoopCallback):
         self._lines = read_lines(self.folder / ROUNDS)
         with self._going_on():
             if self.keeper:
-                self.keeper.start(self._lines)
+                self.keeper.start(self._lines, loop.received_models(state))
             self._start()
             for line in self._lines:
                 if line["round"] not in self._logged:
