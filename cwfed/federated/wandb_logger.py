@@ -77,7 +77,7 @@ class WandbReporter(LoopCallback):
             labels = json.loads((self.folder / LABELS).read_text(encoding="utf-8"))
             self.media = RoundMedia(loop, labels["classes"], self.options.heatmaps)
             if self.keeper:
-                self.keeper.start(self._lines)
+                self.keeper.start(self._lines, loop.received_models(state))
             self._start()
             for line in self._lines:
                 if line["round"] not in self._logged:
