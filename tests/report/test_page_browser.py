@@ -13,6 +13,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 # Drawings reach the canvas with the next frame.
+FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 IMAGE = """(name) => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() =>
     done([...[...document.querySelectorAll('#inside h3')]
         .find((h) => h.textContent.startsWith(name))
@@ -151,6 +152,7 @@ def test_every_drawing_has_its_numbers_as_a_table(page, page_file):
     assert [float(text) for text in fit[2][1:]] == pytest.approx(expected.tolist(), abs=2e-3)
     page.focus("#round")
     page.keyboard.press("Home")
+    page.evaluate(FRAME)
     expected = run.snapshot(0).p_estimated_MK[0]
     moved = numbers(page, "Norms against labels")
     assert [float(text) for text in moved[2][1:]] == pytest.approx(expected.tolist(), abs=2e-3)

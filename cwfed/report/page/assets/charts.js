@@ -5,6 +5,9 @@ const charts = new Map();
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
   "#6ece58", "#b5de2b", "#fde725"];
 
+/** Where the mouse is, within the drawing that it is over. */
+let pointer = [0, 0];
+
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif';
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -25,11 +28,12 @@ function figure(title, height = 320) {
       heading.textContent = name;
       plot.style.height = `${tall}px`;
       plot.setAttribute("aria-label", `${name}. ${text}`);
-      caption.textContent = text;
+      caption.textContent = tight(text);
       numbers.set(table);
       let chart = charts.get(plot);
       if (!chart) {
         chart = echarts.init(plot, null, { renderer: "canvas" });
+        chart.getZr().on("mousemove", (event) => { pointer = [event.offsetX, event.offsetY]; });
         charts.set(plot, chart);
       }
       chart.resize();
@@ -40,7 +44,7 @@ function figure(title, height = 320) {
 
 /** A drawing's numbers, made when somebody asks for them. */
 function dataTable(heading) {
-  let table = null;
+  let table = null, later = 0;
   const unseen = make("span", { class: "unseen" }), holder = make("div");
   const fill = () => {
     if (!element.open || !table) return holder.replaceChildren();
@@ -59,7 +63,10 @@ function dataTable(heading) {
     set(made) {
       table = made;
       unseen.textContent = `: ${heading.textContent}`;
-      fill();
+      clearTimeout(later);
+      // A large table waits until the slider rests.
+      if (holder.querySelectorAll("td").length > 2000) later = setTimeout(fill, 200);
+      else fill();
     },
   };
 }
@@ -107,6 +114,27 @@ function hint(lines, more = {}) {
 
 /** Clients down, classes or clients across, colour for the value. */
 function heat({ values, rows, columns, low, high, across, down, text }) {
+  const top = high > low ? high : low + 1, many = columns.length * rows > 1500;
+  const drawn = many ? heatImage({ values, rows, columns, low, top, text })
+    : heatCells({ values, rows, columns, text });
+  return {
+    grid: { left: 46, right: 10, top: 8, bottom: 84 },
+    xAxis: axis(across, {
+      type: "category", data: columns, splitArea: { show: false }, nameGap: 26,
+      axisLabel: { formatter: (name) => (name.length > 9 ? `${name.slice(0, 8)}…` : name) },
+    }),
+    yAxis: axis(down, { type: "category", data: [...Array(rows).keys()], inverse: true }),
+    visualMap: {
+      min: low, max: top, calculable: false, orient: "horizontal",
+      left: "center", bottom: 0, itemHeight: 130, itemWidth: 10, precision: 3,
+      text: [short(high), short(low)], textStyle: { color: css("--soft"), fontSize: 12 }, textGap: 8,
+      inRange: { color: VIRIDIS },
+    },
+    ...drawn,
+  };
+}
+
+function heatCells({ values, rows, columns, text }) {
   const data = [];
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < columns.length; j++) {
@@ -114,27 +142,55 @@ function heat({ values, rows, columns, low, high, across, down, text }) {
       if (!Number.isNaN(value)) data.push([j, i, value]);
     }
   }
-  const edge = columns.length <= 40 && rows <= 40 ? 1 : 0;
   return {
-    grid: { left: 46, right: 10, top: 8, bottom: 84 },
     tooltip: hint((item) => text(item.value[1], item.value[0], item.value[2])),
-    xAxis: axis(across, {
-      type: "category", data: columns, splitArea: { show: false }, nameGap: 26,
-      axisLabel: { formatter: (name) => (name.length > 9 ? `${name.slice(0, 8)}…` : name) },
-    }),
-    yAxis: axis(down, { type: "category", data: [...Array(rows).keys()], inverse: true }),
-    visualMap: {
-      min: low, max: high > low ? high : low + 1, calculable: false, orient: "horizontal",
-      left: "center", bottom: 0, itemHeight: 130, itemWidth: 10, precision: 3,
-      text: [short(high), short(low)], textStyle: { color: css("--soft"), fontSize: 12 }, textGap: 8,
-      inRange: { color: VIRIDIS },
-    },
     series: [{
       type: "heatmap", data, progressive: 0,
-      itemStyle: { borderColor: css("--card"), borderWidth: edge },
+      itemStyle: { borderColor: css("--card"), borderWidth: columns.length <= 40 && rows <= 40 ? 1 : 0 },
       emphasis: { itemStyle: { borderColor: css("--ink"), borderWidth: 1 } },
     }],
   };
+}
+
+/** The same as one image, since thousands of cells one by one would keep the slider waiting. */
+function heatImage({ values, rows, columns, low, top, text }) {
+  const image = pixels(values, rows, columns.length, low, top);
+  let area = null;
+  const place = (at, start, size, count) => Math.min(Math.max(Math.floor(((at - start) / size) * count), 0), count - 1);
+  return {
+    tooltip: hint(() => {
+      const i = place(pointer[1], area.y, area.height, rows), j = place(pointer[0], area.x, area.width, columns.length);
+      const value = values[i * columns.length + j];
+      return Number.isNaN(value) ? null : text(i, j, value);
+    }),
+    series: [{
+      type: "custom", data: [[0, 0, low]],
+      renderItem: ({ coordSys: { x, y, width, height } }) => {
+        area = { x, y, width, height };
+        return { type: "image", style: { image, ...area } };
+      },
+    }],
+  };
+}
+
+/** A canvas with a block of pixels a value, large enough not to be blurred. */
+function pixels(values, rows, columns, low, top) {
+  const small = make("canvas", { width: columns, height: rows }), pen = small.getContext("2d");
+  const image = pen.createImageData(columns, rows), stops = VIRIDIS.map((hex) =>
+    [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  for (let n = 0; n < rows * columns; n++) {
+    if (Number.isNaN(values[n])) continue;
+    const at = Math.min(Math.max((values[n] - low) / (top - low), 0), 1) * (stops.length - 1);
+    const below = Math.min(Math.floor(at), stops.length - 2), part = at - below;
+    stops[below].forEach((value, c) => { image.data[4 * n + c] = value + part * (stops[below + 1][c] - value); });
+    image.data[4 * n + 3] = 255;
+  }
+  pen.putImageData(image, 0, 0);
+  const [wide, tall] = [columns, rows].map((count) => count * Math.ceil(800 / count));
+  const large = make("canvas", { width: wide, height: tall }), brush = large.getContext("2d");
+  brush.imageSmoothingEnabled = false;
+  brush.drawImage(small, 0, 0, wide, tall);
+  return large;
 }
 
 /** The numbers of a heat map: a row a client, a column a class or client. */

@@ -127,8 +127,11 @@ function duel(variants) {
   return element;
 }
 
+/** Methods by mean accuracy over the seeds that all have, as the summary ranks them. */
 function byAccuracy(variants) {
-  const score = (v) => v.means[`${state.metric}/${state.choice}`]?.mean ?? -1;
+  const seeds = sharedSeeds(variants), key = `${state.metric}/${state.choice}`;
+  const own = (v) => counted(v).filter((run) => !seeds.length || seeds.includes(run.seed));
+  const score = (v) => mean(own(v).map((run) => run.figures[key] ?? -1));
   return [...variants].sort((a, b) => score(b) - score(a)).map((v) => v.label);
 }
 

@@ -63,14 +63,16 @@ const short = (value) => {
   return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
 };
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+/** A text whose numbers stay with their units. */
+const tight = (text) => text.replace(/(\d) (?=(?:%|MB|s|points?)(?!\w))/g, "$1\u00a0");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 // Okabe and Ito's colours, then Tol's: told apart with any colour vision; dashes and marks say the same again.
 const COLOURS = {
-  light: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#16202c", "#882255", "#999933",
-    "#332288", "#AA4499", "#7a5c3e"],
-  dark: ["#56B4E9", "#E69F00", "#00B98A", "#E08FBF", "#F0E442", "#D55E00", "#e8edf3", "#d0709c", "#b5b55a",
-    "#9a8fe0", "#d58bd0", "#c2a07c"],
+  light: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#16202c", "#882255", "#7d7d20",
+    "#332288", "#8a3ffc", "#7a5c3e"],
+  dark: ["#56B4E9", "#E69F00", "#00B98A", "#E08FBF", "#F0E442", "#D55E00", "#e8edf3", "#ff9b85", "#a5d46a",
+    "#9a8fe0", "#c77dff", "#c2a07c"],
 };
 const DASHES = ["solid", [7, 4], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 1, 2]];
 const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "roundRect", "arrow"];
@@ -122,6 +124,12 @@ const setting = () => DATA.settings[state.setting];
 const shown = () => (setting() ? setting().variants.filter((v) => !state.hidden.has(v.label)) : []);
 const counted = (variant) => variant.counted.map((index) => DATA.runs[index]);
 const seedsOf = (runs) => [...new Set(runs.map((run) => run.seed))].sort((a, b) => a - b);
+
+/** Seeds that all methods have: what they are ranked on. */
+function sharedSeeds(variants) {
+  const all = variants.filter((v) => v.counted.length).map((v) => seedsOf(counted(v)));
+  return all.length ? all[0].filter((seed) => all.every((own) => own.includes(seed))) : [];
+}
 
 /** The scale of a figure, in words: it stands beside every drawing. */
 function scaleOf(variants) {

@@ -41,12 +41,17 @@ function bandSeries(variant, points, scale) {
   ];
 }
 
+/** More bands than these hide each other. */
+const MOST_BANDS = 6;
+const banded = (variants) => variants.filter((v) => v.counted.length > 1).length <= MOST_BANDS;
+
 function curveSeries(variants, name, scale) {
+  const bands = banded(variants);
   return variants.flatMap((variant) => {
     const runs = counted(variant), series = [];
     if (runs.length) {
       const points = average(runs, name);
-      if (runs.length > 1) series.push(...bandSeries(variant, points, scale));
+      if (bands && runs.length > 1) series.push(...bandSeries(variant, points, scale));
       series.push(lineSeries(variant, points.map((p) => ({ x: p.round, y: p.mean })), scale));
     }
     for (const run of variant.runs.map((i) => DATA.runs[i]).filter((r) => !r.finished && r.curves)) {
@@ -91,8 +96,10 @@ function drawCurves() {
   const word = FIGURES[state.figure] + (scored ? ` (${METRICS[state.metric]})` : "");
   const series = curveSeries(variants, curveName(state.figure), accuracy ? 100 : 1);
   curveFigure.draw(lineOption(series, "round", accuracy ? "accuracy, %" : word, accuracy),
-    `${scaleOf(variants)}. Lines are means over seeds, bands reach from the lowest to the highest `
-    + `seed. ${curveEnds(variants)}`, curveTable(variants),
+    `${scaleOf(variants)}. Lines are means over seeds${banded(variants)
+      ? ", bands reach from the lowest to the highest seed"
+      : `; switch methods off until ${MOST_BANDS} are left for bands from the lowest to the highest seed`}. `
+    + curveEnds(variants), curveTable(variants),
     { name: `${word[0].toUpperCase()}${word.slice(1)} by round` });
 }
 

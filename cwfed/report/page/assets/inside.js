@@ -27,9 +27,37 @@ function shares(values, columns) {
 function drawInside(changes = {}) {
   const onlyRound = parts && Object.keys(changes).every((name) => ["step", "scale", "part"].includes(name));
   if (!onlyRound) buildInside();
-  if (parts?.bubbles) drawBubbles();
+  if (parts?.bubbles && !("step" in changes && onlyRound)) drawBubbles();
   if (parts?.lost && !onlyRound) drawLost();
-  if (parts?.held) drawRound();
+  if (!parts?.held) return;
+  showRound();
+  if (!("step" in changes && onlyRound)) drawLabels();
+  // A slider that is dragged draws once a frame, whatever it passes over.
+  if (!parts.waiting) requestAnimationFrame(drawOnce(parts));
+  parts.waiting = true;
+}
+
+const drawOnce = (asked) => () => {
+  asked.waiting = false;
+  if (asked === parts) drawRound();
+};
+
+/** The number of the round, at once. */
+function showRound() {
+  const { held, input, now } = parts, round = held.rounds[chosenStep(held)];
+  now.textContent = `${round} of ${chosenRun().planned}`;
+  input.setAttribute("aria-valuetext", `round ${round}`);
+}
+
+/** Labels do not change from round to round. */
+function drawLabels() {
+  const { held, division } = parts;
+  if (!division) return;
+  const [rows, columns] = division.p.shape, p = unpack(division.p), share = state.scale === "shares";
+  const map = { values: p, rows, columns: division.classes, across: "class", down: "client" };
+  parts.p.draw(heat({ ...map, low: 0, high: share ? topShare(held, p) : greatest(p),
+    text: (i, j, v) => [`client ${i}, class ${division.classes[j]}`, `p ${v.toFixed(3)}`] }),
+  "Share of a client's training samples that each class has.", heatTable(map), { tall: heightFor(rows, 17, 110) });
 }
 
 function buildInside() {
@@ -142,23 +170,15 @@ function drawBubbles() {
 }
 
 function drawRound() {
-  const { held, division, input, now } = parts, step = chosenStep(held), round = held.rounds[step];
-  const [, rows, columns] = held.upload.shape;
-  const run = chosenRun(), share = state.scale === "shares";
-  now.textContent = `${round} of ${run.planned}`;
-  input.setAttribute("aria-valuetext", `round ${round}`);
+  const { held, division } = parts, step = chosenStep(held), round = held.rounds[step];
+  const [, rows, columns] = held.upload.shape, share = state.scale === "shares";
   const classes = division ? division.classes : [...Array(columns).keys()].map(String);
   const p = division ? unpack(division.p) : null;
   const views = { upload: slice(held.upload, step), received: slice(held.received, step) };
   const estimated = shares(views.upload, columns);
   const common = { rows, columns: classes, across: "class", down: "client" };
   const tall = heightFor(rows, 17, 110);
-  const top = share ? Math.max(...(p || [0]), ...maxShares(held)) : Math.max(held.upload.high, held.received.high);
-  if (division) {
-    parts.p.draw(heat({ ...common, values: p, low: 0, high: share ? top : Math.max(...p),
-      text: (i, j, v) => [`client ${i}, class ${classes[j]}`, `p ${v.toFixed(3)}`] }),
-    "Share of a client's training samples that each class has.", heatTable({ ...common, values: p }), { tall });
-  }
+  const top = share ? topShare(held, p) : Math.max(held.upload.high, held.received.high);
   for (const [name, title] of [["upload", "Uploaded models"], ["received", "Received models"]]) {
     const values = share ? shares(views[name], columns) : views[name], word = share ? "share" : "norm";
     parts[name].draw(heat({ ...common, values, low: 0, high: top,
@@ -170,18 +190,20 @@ function drawRound() {
   for (const group of ["output", "base"]) if (parts[group]) drawMixing(group, step, round, rows);
 }
 
-/** Greatest shares over all rounds, worked out once a run: a scale that does not move. */
-function maxShares(held) {
+const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0);
+
+/** Greatest share of labels and, over all rounds, of norms, worked out once: a scale that does not move. */
+function topShare(held, p) {
   if (held.top === undefined) {
     const top = ["upload", "received"].flatMap((name) => held.rounds.map((_, step) =>
-      shares(slice(held[name], step), held[name].shape[2]).reduce((a, b) => Math.max(a, b), 0)));
-    Object.defineProperty(held, "top", { value: Math.max(...top) });
+      greatest(shares(slice(held[name], step), held[name].shape[2]))));
+    Object.defineProperty(held, "top", { value: greatest(top) });
   }
-  return [held.top];
+  return Math.max(held.top, greatest(p || []));
 }
 
 function drawFit(p, estimated, columns, round, classes) {
-  const edge = Math.ceil(10 * Math.max(...p, ...maxShares(parts.held))) / 10, clients = p.length / columns;
+  const edge = Math.ceil(10 * topShare(parts.held, p)) / 10, clients = p.length / columns;
   const run = chosenRun();
   parts.fit.draw({
     grid: { left: 58, right: 18, top: 10, bottom: 42 },
@@ -192,7 +214,7 @@ function drawFit(p, estimated, columns, round, classes) {
     yAxis: axis("p~, share of norms", { type: "value", min: 0, max: edge, nameGap: 38 }),
     series: [{
       type: "scatter", data: [...p].map((value, i) => [value, estimated[i]]), symbolSize: 7,
-      large: p.length > 5000, itemStyle: { color: look(LABELS[0]).colour, opacity: 0.55 },
+      large: p.length > 2000, progressive: 0, itemStyle: { color: look(LABELS[0]).colour, opacity: 0.55 },
       markLine: { silent: true, symbol: "none", label: { show: false },
         lineStyle: { color: css("--soft"), type: "dashed" },
         data: [[{ coord: [0, 0] }, { coord: [edge, edge] }]] },

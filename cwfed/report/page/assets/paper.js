@@ -13,8 +13,10 @@ function paperTable(table) {
   const drawn = make("table", { class: "paper" }, paperHead(table), make("tbody", {}, rows.map((row) =>
     make("tr", {}, make("th", { scope: "row" }, row.method), make("td", {}, METRICS[row.metric]),
       row.cells.flatMap((one, i) => paperCells(one, table, table.columns[i]))))));
+  const none = !table.rows.some((row) => row.cells.some((c) => c.ours.length));
   return [
     make("h3", {}, table.title),
+    ...(none ? [gone("No finished run here belongs to a cell of this table.")] : []),
     make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, drawn),
     ...paperNotes(table).map((text) => make("p", { class: "note" }, text)),
   ];

@@ -9,13 +9,13 @@ function drawSummary() {
   const { headline, points } = current.summary[`${state.metric}/${state.choice}`];
   element.append(
     make("p", { class: "note" }, current.label),
-    make("p", { class: "headline" }, headline),
+    make("p", { class: "headline" }, tight(headline)),
     make("dl", { class: "points" }, points.flatMap(({ title, text }) => [
-      make("dt", {}, title), make("dd", {}, text),
+      make("dt", {}, title), make("dd", {}, tight(text)),
     ])),
     make("details", { class: "rules" }, make("summary", {}, "By which rules this is said"),
       make("dl", { class: "points" }, Object.entries(DATA.rules).flatMap(([title, text]) => [
-        make("dt", {}, title), make("dd", {}, text),
+        make("dt", {}, title), make("dd", {}, tight(text)),
       ]))),
   );
   const others = visibleSettings().filter((s) => s !== current);
@@ -30,7 +30,7 @@ function otherSettings(others) {
       chooseSetting(DATA.settings.indexOf(other));
       document.getElementById("main").focus();
     },
-  }, make("strong", {}, other.summary[`${state.metric}/${state.choice}`].headline), other.label));
+  }, make("strong", {}, tight(other.summary[`${state.metric}/${state.choice}`].headline)), other.label));
   return make("div", { class: "others" },
     make("h3", {}, "Other settings, never compared with this one"), buttons);
 }

@@ -9,8 +9,8 @@ const accuracyColumn = (metric, choice) => ({
 function columns() {
   return [
     { key: "label", title: "method", text: true },
-    { key: "seeds", title: "seeds" },
-    { key: "rounds", title: "rounds" },
+    { key: "seeds", title: "seeds", scale: true },
+    { key: "rounds", title: "rounds", scale: true },
     ...Object.keys(METRICS).flatMap((m) => Object.keys(CHOICES).map((c) => accuracyColumn(m, c))),
     { key: `${state.metric}/worst10`, title: `worst 10 %\n${METRICS[state.metric]}`, show: percent,
       spread: (v) => (100 * v).toFixed(2), best: "high" },
@@ -74,7 +74,8 @@ function headCell(column) {
   });
   const arrow = active ? (descending ? " ▾" : " ▴") : "";
   return make("th", {
-    scope: "col", "aria-sort": active ? (descending ? "descending" : "ascending") : "none",
+    scope: "col", class: column.scale ? "wide" : null,
+    "aria-sort": active ? (descending ? "descending" : "ascending") : "none",
   }, make("button", { type: "button", onclick: next, "data-sort": column.key }, column.title + arrow));
 }
 
@@ -106,8 +107,10 @@ function bodyOf(group) {
     sorted(rows).map((row) => make("tr", {},
       make("td", {}, swatch(row.label), " ", row.label,
         row.sub ? make("small", {}, row.sub) : null,
+        // On a phone, in the place of two columns.
+        make("small", { class: "narrow" }, `seeds ${row.seeds}; ${plural(row.rounds, "round")}`),
         row.note ? make("small", {}, make("span", { class: "tag" }, row.note)) : null),
-      make("td", {}, row.seeds), make("td", {}, row.rounds),
+      make("td", { class: "wide" }, row.seeds), make("td", { class: "wide" }, row.rounds),
       all.slice(3).map((column) =>
         cell(row, column, row.ranked && row.stats[column.key]?.mean === best[column.key])))));
 }
