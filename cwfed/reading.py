@@ -75,17 +75,16 @@ def load_yaml(text: str) -> Any:
 
 
 def check_yaml(text: str) -> None:
-    """Check that a YAML text has no more values than a configuration does.
+    """Check that a YAML text has no more values than a configuration does, and each name once.
 
-    A few lines of references to references stand for more values than memory holds.
+    A few lines of references to references stand for more values than memory holds. Of a name
+    that stands twice in a mapping, only the last would count.
 
     Raises:
-        ValueError: It has more than `MOST_VALUES`, or refers to itself.
+        ValueError: It has more than `MOST_VALUES`, refers to itself, or has a name twice.
         RecursionError: It nests without end.
         yaml.YAMLError: It is no YAML.
     """
-    if "&" not in text and len(text) <= MOST_VALUES:
-        return
     sizes: dict[yaml.Node | None, int | None] = {}
     if _size(yaml.compose(text, Loader=_SafeLoader), sizes) > MOST_VALUES:
         raise ValueError(f"expected at most {MOST_VALUES:,} values, got more")
@@ -100,11 +99,23 @@ def _size(node: yaml.Node | None, sizes: dict[yaml.Node | None, int | None]) -> 
             children = node.value
         elif isinstance(node, yaml.MappingNode):
             children = [part for pair in node.value for part in pair]
+            _check_names(node)
         sizes[node] = 1 + sum(_size(child, sizes) for child in children)
     size = sizes[node]
     if size is None:
         raise ValueError("expected values that end, got one that refers to itself")
     return size
+
+
+def _check_names(node: yaml.MappingNode) -> None:
+    seen: set[tuple[str, str]] = set()
+    for key, _ in node.value:
+        name = (key.tag, str(key.value))
+        if name in seen:
+            line = key.start_mark.line + 1
+            raise ValueError(f"expected each name once, got {key.value} again in line {line}")
+        if isinstance(key, yaml.ScalarNode):
+            seen.add(name)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -205,6 +205,9 @@ def _each(fields: Fields, name: str, read: Any) -> dict[str, Any]:
         raise ValueError(f"{fields.where}{name}: expected at least one, got an empty mapping")
     made = {}
     for key, value in values.items():
+        if not key or "/" in key:
+            # Cells are called row/column.
+            raise ValueError(f"{fields.where}{name}: expected a name without '/', got {key!r}")
         own = Fields(value, f"{fields.where}{name}.{key}.")
         made[key] = read(key, own)
         own.finish()
@@ -223,7 +226,7 @@ def _column(name: str, own: Fields, tolerance: float) -> Column:
 
 
 def _row(name: str, own: Fields, columns: Mapping[str, Column]) -> Row:
-    metric = choose(own.take("metric", "a text"), [*METRICS], f"{own.where}metric")
+    metric = choose(own.take("metric", "a text", ""), [*METRICS], f"{own.where}metric")
     cells = own.take("cells", "a mapping", {})
     for column, options in cells.items():
         choose(column, [*columns], f"{own.where}cells")
@@ -272,10 +275,10 @@ def _published(value: Any, column: Column, where: str) -> Published:
     if value is None:
         return Published(None, column.tolerance)
     if not isinstance(value, dict):
-        return Published(check(value, "a number", where), column.tolerance)
+        return Published(check(value, "a percentage", where), column.tolerance)
     own = Fields(value, f"{where}.")
     published = Published(
-        own.take("value", "a number"),
+        own.take("value", "a percentage"),
         own.take("tolerance", "a number >= 0", column.tolerance),
         own.take("approx", "true or false", False),
     )
@@ -294,7 +297,7 @@ def _sibling(
     grid = _grid(own.take("values", "a mapping"), rows, columns, f"{own.where}values")
     for (row, column), value in grid.items():
         if value is not None:
-            check(value, "a number", f"{own.where}values.{row}.{column}")
+            check(value, "a percentage", f"{own.where}values.{row}.{column}")
     return grid
 
 

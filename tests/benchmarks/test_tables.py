@@ -122,9 +122,17 @@ def test_a_table_needs_no_more_than_a_title_columns_and_rows(tmp_path):
         ({"rows": {"fedavg": {"metric": "best"}}}, r"rows\.fedavg\.metric: expected one of rec"),
         ({"rows": ["fedavg"]}, "rows: expected a mapping, got"),
         ({"choice": "max"}, "choice: expected one of best, last, val_selected; got 'max'"),
+        (
+            {"rows": {"fedavg": {}}},
+            r"rows\.fedavg\.metric: expected one of received, post_local, b",
+        ),
+        ({"rows": {"a/b": {"metric": "both"}}}, "rows: expected a name without '/', got 'a/b'"),
+        ({"columns": {5: {"config": "c"}}}, "columns: expected names that are texts, got 5"),
+        ({"columns": None, "colums": {}}, "columns: expected a mapping, got nothing$"),
+        ({"paper": {"fedavg": [612]}, "source": "S"}, "expected a percentage, got 612"),
         ({"first": ["fedagv"]}, "first: expected one of fedavg; got 'fedagv'; did you mean fed"),
         ({"paper": {"fedavg": [1, 2]}, "source": "S"}, "expected 1 entries, one a column, got 2"),
-        ({"paper": {"fedavg": ["n/a"]}, "source": "S"}, r"paper\.fedavg\.one: expected a number"),
+        ({"paper": {"fedavg": ["n/a"]}, "source": "S"}, r"paper\.fedavg\.one: expected a perc"),
         ({"paper": {"magic": [1]}, "source": "S"}, "paper: expected one of fedavg; got 'magic'"),
         ({"paper": {"fedavg": [1]}}, "source: expected a text, got nothing"),
         ({"paper": {"fedavg": [{"value": 1, "tol": 2}]}, "source": "S"}, "got 'tol'"),
@@ -141,6 +149,12 @@ def test_a_mistake_in_a_table_names_its_field(changes, said, tmp_path):
 
 def test_broken_yaml_and_unknown_tables(tmp_path):
     path = tmp_path / "mine.yaml"
+    path.write_text("title: T\ncolums: {}")
+    with pytest.raises(UsageError, match="columns: expected a mapping, got nothing; is 'colums' m"):
+        load_table(path)
+    path.write_text("title: T\nrows: {}\ntitle: U")
+    with pytest.raises(UsageError, match="expected each name once, got title again in line 3"):
+        load_table(path)
     path.write_text("title: [")
     with pytest.raises(UsageError, match=r"mine\.yaml: expected a readable YAML file"):
         load_table(path)

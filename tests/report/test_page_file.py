@@ -53,7 +53,7 @@ def test_published_figures_stand_beside_the_runs_of_their_cell(page_runs, tmp_pa
     few, many = cells["fedavg", "received"]
     (entry,) = few["ours"]
     assert entry["mean"] == pytest.approx(ours)
-    assert (entry["n"], entry["rounds"], entry["reduced"]) == (2, 3, False)
+    assert (entry["n"], entry["rounds"], entry["scaled"]) == (2, 3, False)
     assert entry["difference"] == pytest.approx(-0.9)
     assert entry["verdict"] == "reproduced"
     # Other clients, and the full model: no run belongs to these cells.
@@ -67,7 +67,7 @@ def test_published_figures_stand_beside_the_runs_of_their_cell(page_runs, tmp_pa
 def test_fewer_rounds_than_the_protocol_are_never_judged(page_runs, tmp_path):
     cells = filled(page_runs, table(tmp_path, protocol_rounds=1000))
     (entry,) = cells["fedavg", "received"][0]["ours"]
-    assert entry["reduced"]
+    assert entry["scaled"]
     assert entry["verdict"] is None
     assert entry["difference"] == pytest.approx(entry["mean"] - 50)
 
@@ -77,7 +77,7 @@ def test_fewer_rounds_than_the_protocol_are_never_judged(page_runs, tmp_path):
     [
         ({"title": 3}, "title: expected a text, got 3"),
         ({"tolerance": float("nan")}, "tolerance: expected a number >= 0, got nan"),
-        ({"paper": {"fedavg": [float("inf"), 1]}}, "paper.fedavg.few: expected a number, got inf"),
+        ({"paper": {"fedavg": [float("inf"), 1]}}, "paper.fedavg.few: expected a percentage, got inf"),
         ({"colums": {}}, "got 'colums'; did you mean columns?"),
     ],
 )

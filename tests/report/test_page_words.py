@@ -170,3 +170,11 @@ def test_the_lambda_that_is_told_is_the_one_that_trained():
     halved = facts("a", [5, 5, 5, 5], wdr=3.0)
     halved.run.config["released_code"] = {"half_lambda": True}
     assert "(λ = 1.5)" in words(halved)[1]["WDR"]
+
+
+def test_a_regulariser_of_one_phase_is_one():
+    phased = facts("a", [5, 5, 5, 5], wdr=3.0)
+    method = phased.run.config["algorithm"]
+    method["phases"] = [{"objectives": None}, {"objectives": method["objectives"]}]
+    method["objectives"] = []
+    assert phased.wdr == 3.0

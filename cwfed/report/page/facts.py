@@ -96,7 +96,9 @@ class Facts:
         """Weight of the weight distribution regulariser as it trained; 0 without it."""
         config = self.run.config
         factor = 0.5 if (config.get("released_code") or {}).get("half_lambda") else 1.0
-        for term in config["algorithm"].get("objectives") or []:
+        method = config["algorithm"]
+        places = [method, *(method.get("phases") or [])]
+        for term in [term for place in places for term in place.get("objectives") or []]:
             if str(term["class_path"]).rpartition(".")[2] == "WDR":
                 weight = (term.get("init_args") or {}).get("weight")
                 return factor * float(config.get("wdr_lambda") or 0 if weight is None else weight)

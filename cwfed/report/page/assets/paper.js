@@ -43,8 +43,8 @@ function paperNotes(table) {
   const rounds = plural(table.protocol_rounds, "round");
   return [
     `Test accuracy in percent. Source of the paper's figures: ${table.source || "not stated"}. A run of all `
-    + `${rounds} is judged: reproduced within the tolerance, near within twice that, else off. Runs with fewer `
-    + "rounds are at a reduced scale: the difference is shown and nothing is judged by it.",
+    + `${rounds} is judged: reproduced within the tolerance, near within twice that, else off. Runs of `
+    + "another number of rounds are marked: the difference is shown and nothing is judged by it.",
     ...(table.sibling ? [`Sibling: another protocol's figures, a second yardstick that nothing is judged by. ${table.sibling}.`] : []),
     ...table.notes,
   ];
@@ -68,6 +68,6 @@ function oursOf(ours, one, table) {
   return make("div", {}, known(ours.mean) ? `${ours.mean.toFixed(2)}${spread}` : "–",
     known(ours.difference)
       ? make("small", {}, `${sign}${Math.abs(ours.difference).toFixed(2)} points${verdict}`) : null,
-    make("small", {}, make("span", { class: ours.reduced ? "tag" : null },
-      ours.reduced ? `${rounds} of ${whole} rounds` : `${rounds} rounds`), ` ${plural(ours.n, "seed")}`));
+    make("small", {}, make("span", { class: ours.scaled ? "tag" : null },
+      ours.scaled ? `${rounds} of ${whole} rounds` : `${rounds} rounds`), ` ${plural(ours.n, "seed")}`));
 }
