@@ -31,6 +31,8 @@ class Curves:
 
 # After local training is what comes second: dashed.
 _DASHES: Mapping[str, Any] = {"received": "-", "post_local": "--"}
+_MOST_INSIDE = 4
+"""Runs whose names find room among the curves; more stand beside them."""
 _MARKERS = ("", "o", "s", "^")
 _NAMES = {"received": "received", "post_local": "after local training"}
 
@@ -48,7 +50,8 @@ def curves_figure(runs: Sequence[Curves], *, title: str = "") -> "Figure":
     if not any(line for run in runs for line in run.accuracy.values()):
         raise ValueError("runs: expected at least one scored round, got none")
     both = any(run.mean_r for run in runs)
-    figure = new_figure(9.0 if both else 5.6, 3.6)
+    beside = len(runs) > _MOST_INSIDE
+    figure = new_figure((9.0 if both else 5.6) + 1.6 * beside, 3.6 + 0.1 * max(len(runs) - 14, 0))
     panels = figure.subplots(1, 1 + both, squeeze=False, width_ratios=(1.5, 1.0)[: 1 + both])[0]
     panels[0].set_ylabel("test accuracy, %")
     for index, run in enumerate(runs):
@@ -98,4 +101,10 @@ def _legend(axes: "Axes", runs: Sequence[Curves]) -> None:
     handles = [Line2D([], [], **_style(index)) for index in range(len(runs))]
     dashes = [Line2D([], [], color="0.3", linestyle=_DASHES.get(name, ":")) for name in metrics]
     labels = [run.label for run in runs] + [_NAMES.get(name, name) for name in metrics]
-    axes.legend(handles + dashes, labels, frameon=False, fontsize=SMALL, loc="best")
+    if len(runs) <= _MOST_INSIDE:
+        axes.legend(handles + dashes, labels, frameon=False, fontsize=SMALL, loc="best")
+    else:
+        assert axes.figure is not None
+        axes.figure.legend(
+            handles + dashes, labels, frameon=False, fontsize=SMALL, loc="outside right upper"
+        )

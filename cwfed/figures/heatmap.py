@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cwfed.figures.style import SMALL, check_matrix, class_axis, client_ticks, new_figure
+from cwfed.figures.style import (
+    SMALL,
+    check_matrix,
+    class_axis,
+    client_ticks,
+    grid_shape,
+    new_figure,
+    panel_grid,
+    starts_row,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,12 +97,13 @@ def heatmap_figure(
     if classes and len(classes) != shape[1]:
         raise ValueError(f"classes: expected {shape[1]} names, got {len(classes)}")
     figure = new_figure(*_size(len(panels), *shape))
-    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    row = panel_grid(figure, len(panels), sharey=True)
     top = max(float(matrix[np.isfinite(matrix)].max(initial=0.0)) for matrix in values)
     for axes, panel, matrix in zip(row, panels, values, strict=True):
         _draw(axes, panel.title, matrix, top)
+        if starts_row(axes):
+            axes.set_ylabel("class")
     class_axis(row[0], shape[1], tuple(classes))
-    row[0].set_ylabel("class")
     bar = figure.colorbar(row[0].images[0], ax=list(row), pad=0.015, fraction=0.05)
     bar.set_label("share of a client", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
@@ -117,4 +127,5 @@ def _draw(axes: "Axes", title: str, matrix_MK: np.ndarray, top: float) -> None:
 def _size(panels: int, clients: int, classes: int) -> tuple[float, float]:
     width = min(max(0.17 * clients, 2.6), 5.0)
     height = min(max(0.24 * classes, 2.0), 5.0)
-    return panels * width + 1.6, height + 1.1
+    rows, columns = grid_shape(panels)
+    return columns * width + 1.6, rows * (height + 0.8) + 0.3

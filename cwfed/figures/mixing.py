@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cwfed.figures.style import SMALL, check_matrix, client_ticks, new_figure
+from cwfed.figures.style import (
+    SMALL,
+    check_matrix,
+    client_ticks,
+    grid_shape,
+    new_figure,
+    panel_grid,
+    starts_row,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,11 +48,13 @@ def mixing_figure(matrices: Mapping[str, np.ndarray], *, title: str = "") -> "Fi
         raise ValueError("matrices: expected at least one, got none")
     size = len(next(iter(matrices.values())))
     width = min(max(0.17 * size, 2.6), 4.6)
-    figure = new_figure(len(matrices) * (width + 1.1) + 0.4, width + 1.1)
-    row = figure.subplots(1, len(matrices), squeeze=False)[0]
+    rows, columns = grid_shape(len(matrices))
+    figure = new_figure(columns * (width + 1.1) + 0.4, rows * (width + 0.8) + 0.3)
+    row = panel_grid(figure, len(matrices))
     for axes, (name, values) in zip(row, matrices.items(), strict=True):
         _draw(axes, name, check_matrix(name, values, (size, size)))
-    row[0].set_ylabel("who learns")
+        if starts_row(axes):
+            axes.set_ylabel("who learns")
     if title:
         figure.suptitle(title, fontsize=11)
     return figure

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cwfed.figures.heatmap import Heatmap
-from cwfed.figures.style import COLOURS, check_matrix, new_figure, plain_axes
+from cwfed.figures.style import (
+    COLOURS,
+    check_matrix,
+    grid_shape,
+    new_figure,
+    panel_grid,
+    plain_axes,
+    starts_row,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,16 +41,19 @@ def scatter_figure(
     """
     if not panels or len(p_MK) != len(panels):
         raise ValueError(f"panels: expected one for each p, got {len(panels)} for {len(p_MK)}")
-    figure = new_figure(3.4 * len(panels) + 0.6, 3.9)
-    row = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    rows, columns = grid_shape(len(panels))
+    figure = new_figure(3.4 * columns + 0.6, 3.7 * rows + 0.2)
+    row = panel_grid(figure, len(panels), sharex=True, sharey=True)
     top = 0.0
     for axes, labels_MK, panel in zip(row, p_MK, panels, strict=True):
         held = check_matrix("p_MK", labels_MK)
         shares = check_matrix(panel.title, panel.values_MK, held.shape)
         _draw(axes, panel.title, held, shares)
+        axes.tick_params(labelbottom=True)
+        if starts_row(axes):
+            axes.set_ylabel("share of the norms, p~")
         top = max(top, 1.05 * float(held.max()), 1.05 * float(shares.max()))
     row[0].set(xlim=(-0.02 * top, top), ylim=(-0.02 * top, top))
-    row[0].set_ylabel("share of the norms, p~")
     if title:
         figure.suptitle(title, fontsize=11)
     return figure

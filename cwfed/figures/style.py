@@ -18,6 +18,7 @@ SMALL = 8
 # Okabe and Ito's palette less its yellow, told apart with any colour vision on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SUFFIXES = (".png", ".pdf")
+MOST_ACROSS = 4
 _NAMES_UP_TO = 24
 _LONGEST_NAME = 16
 
@@ -27,6 +28,36 @@ def new_figure(width: float, height: float) -> "Figure":
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def grid_shape(panels: int) -> tuple[int, int]:
+    """Return rows and columns of so many panels: as many across as a page is wide."""
+    columns = min(panels, MOST_ACROSS)
+    return -(-panels // columns), columns
+
+
+def panel_grid(
+    figure: "Figure", panels: int, *, sharex: bool = False, sharey: bool = False
+) -> "list[Axes]":
+    """Add panels row by row.
+
+    Args:
+        figure: The figure.
+        panels: How many.
+        sharex: One scale across for all.
+        sharey: One scale upwards for all.
+    """
+    rows, columns = grid_shape(panels)
+    grid = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False).ravel()
+    for empty in grid[panels:]:
+        empty.remove()
+    return list(grid[:panels])
+
+
+def starts_row(axes: "Axes") -> bool:
+    """Return whether a panel is the first of its row: the one that names the axis."""
+    place = axes.get_subplotspec()
+    return place is not None and place.is_first_col()
 
 
 def figure_bytes(figure: "Figure", suffix: str = ".png", dpi: int = 150) -> bytes:

@@ -11,7 +11,16 @@ from PIL import Image
 
 import cwfed
 from cwfed.cli import main
-from cwfed.figures import Heatmap, clients_figure, figure_bytes, heatmap_figure, mixing_figure
+from cwfed.figures import (
+    Curves,
+    Heatmap,
+    clients_figure,
+    curves_figure,
+    figure_bytes,
+    heatmap_figure,
+    mixing_figure,
+    scatter_figure,
+)
 from cwfed.figures.heatmap import norm_shares
 from cwfed.report import figures
 from cwfed.report.run import Run
@@ -139,6 +148,27 @@ def test_a_name_is_no_formula():
     axes = panels(figure)[0]
     axes.set_yticks(range(2), ["$\\foo{$", "ab"])
     assert figure_bytes(figure) != drawn
+
+
+def test_many_runs_stay_within_a_page():
+    p_MK = np.full((4, 3), 1 / 3)
+    one = {"received": {0: 0.1, 1: 0.2}}
+    drawn = {
+        "heatmap": heatmap_figure([Heatmap(f"run {n}", p_MK) for n in range(13)]),
+        "scatter": scatter_figure([p_MK] * 13, [Heatmap(f"run {n}", p_MK) for n in range(13)]),
+        "mixing": mixing_figure({f"run {n}": np.eye(4) for n in range(13)}),
+        "curves": curves_figure([Curves(f"a long name of run {n}", one) for n in range(13)]),
+    }
+    for name, figure in drawn.items():
+        assert Image.open(io.BytesIO(figure_bytes(figure, dpi=60))).size[0] < 1000, name
+    assert [axes.get_title() for axes in panels(drawn["mixing"])][12] == "run 12"
+    named = [axes.get_ylabel() for axes in panels(drawn["heatmap"])]
+    assert named == (["class", "", "", ""] * 4)[:13]
+    # Names beside the curves, not on them.
+    figure = drawn["curves"]
+    figure.draw_without_rendering()
+    names, curves = figure.legends[0].get_window_extent(), figure.axes[0].get_window_extent()
+    assert not names.overlaps(curves)
 
 
 def test_a_diverged_model_stays_white():

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cwfed.report.page import find_runs, make_payload, write_page
+from cwfed.report.page import find_runs, inside, make_payload, write_page
 from cwfed.report.page.arrays import quantise, restore
 from cwfed.report.page.facts import read_facts
 from cwfed.report.page.inside import left_out
@@ -222,6 +222,19 @@ def test_who_was_left_out_of_which_rounds(page_runs, tmp_path):
     packed = left_out(read_facts(run, "x"), room=4)
     assert packed["rounds"] == [[1, 2], [3, 3]]
     assert restore(packed["lost"]).tolist() == [[1, 0], [0, 0], [2, 0], [0, 0]]
+
+
+def test_partitions_have_a_budget_too(page_runs, monkeypatch):
+    found = find_runs([page_runs])
+    one = 6 * found.runs[0].p_MK.size
+    monkeypatch.setattr(inside, "PARTITIONS", one)
+    payload = make_payload(found)
+    first, second = (payload["runs"][n] for n in (0, 1))
+    assert payload["partitions"][first["partition"]] is not None
+    assert payload["partitions"][second["partition"]] is None
+    assert any("partition is left out" in note for note in second["notes"])
+    size = inside.snapshot_rounds([read_facts(run, "x") for run in found.runs], inside.BUDGET)[0]
+    assert size == {}
 
 
 def test_runs_are_found_below_folders_and_told_apart(page_runs, tmp_path):

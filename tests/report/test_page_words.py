@@ -67,7 +67,10 @@ def test_the_winner_its_clients_and_its_cost():
     assert (
         "Then: local 10.00 %. Scored right after local training, first is a" in points["Accuracy"]
     )
-    assert "Of 4 clients, best of all is a on 3 (0, 1, 3), b on 1 (2); on 0" in points["Clients"]
+    assert (
+        "Of 4 clients, best of all is a on 3 (clients 0, 1, 3), b on 1 (client 2); on 0"
+        in points["Clients"]
+    )
     assert "Against b, a is better on 3 of 4 clients, worse on 1, level on 0." in points["Clients"]
     assert "Against local, a is better on 4 of 4" in points["Clients"]
     assert "sends 6 MB up and 1 MB down a client and round, and a round takes 2 s" in points["Cost"]

@@ -64,6 +64,11 @@ class Facts:
         return len(lines[0]["received"]["correct"]) if lines else None
 
     @property
+    def partition_key(self) -> str:
+        """The partition's hash, or what stands for it where the folder does not say."""
+        return self.partition_hash or str(self.run.path)
+
+    @property
     def setting(self) -> str:
         """Key of what runs must share to be compared: data, kind of partition, rounds.
 

@@ -20,8 +20,10 @@ MOST_SPANS = 100
 LEFT_OUT = 20_000
 """Spans of rounds, and numbers in all, of a map of who was left out."""
 
+PARTITIONS = 800_000
 BUDGET = 2_300_000
-"""Bytes of all snapshots together before base64, which adds a third: a page stays below 5 MB."""
+"""Bytes of all partitions, and of all that is drawn of the inside of runs, partitions among it,
+before base64, which adds a third: a page stays below 5 MB."""
 
 
 def curves(facts: Facts) -> dict[str, Any]:
@@ -109,8 +111,36 @@ def partition(facts: Facts) -> tuple[dict[str, Any] | None, str]:
     return {"classes": classes, **packed, "p": quantise(p_MK, 16)}, ""
 
 
-def snapshot_rounds(every: Sequence[Facts]) -> tuple[dict[int, list[int]], str]:
+def partitions(every: Sequence[Facts]) -> tuple[dict[str, Any], dict[int, str], int]:
+    """Return every partition once, within `PARTITIONS`.
+
+    Returns:
+        What `partition` returns by `Facts.partition_key`, sentences about what is missing by index
+        of the run, and the bytes that all take.
+    """
+    held: dict[str, Any] = {}
+    missing: dict[int, str] = {}
+    taken = 0
+    for index, facts in enumerate(every):
+        key = facts.partition_key
+        # Another run of the same partition may have the file that this one lacks.
+        if held.get(key) is not None:
+            continue
+        held[key], missing[index] = partition(facts)
+        size = 6 * len(facts.run.p_MK.ravel()) if held[key] else 0
+        if taken + size > PARTITIONS:
+            held[key], missing[index] = None, "Its partition is left out to keep the page small."
+        else:
+            taken += size
+    return held, missing, taken
+
+
+def snapshot_rounds(every: Sequence[Facts], taken: int = 0) -> tuple[dict[int, list[int]], str]:
     """Choose which snapshots of which runs a page holds, within `BUDGET`.
+
+    Args:
+        every: The runs.
+        taken: Bytes of the budget that something else takes.
 
     Returns:
         Rounds by index of the run, and a sentence about what was left out, or nothing.
@@ -121,7 +151,7 @@ def snapshot_rounds(every: Sequence[Facts]) -> tuple[dict[int, list[int]], str]:
         first.setdefault((every[index].setting, every[index].variant), index)
     # The first seed of every method goes before other seeds of any.
     order = [*first.values(), *(index for index in sizes if index not in first.values())]
-    room_for_all = BUDGET - sum(_map_bytes(facts) for facts in every)
+    room_for_all = BUDGET - taken - sum(_map_bytes(facts) for facts in every)
     kept, room = [], room_for_all
     for index in order:
         if sizes[index] <= room:

@@ -30,9 +30,9 @@ def make_payload(
     names = short_names(found.runs)
     every = [read_facts(run, name) for run, name in zip(found.runs, names, strict=True)]
     index = {id(facts): number for number, facts in enumerate(every)}
-    rounds, note = inside.snapshot_rounds(every)
-    partitions: dict[str, Any] = {}
-    runs = [_run(f, partitions, rounds.get(n, [])) for n, f in enumerate(every)]
+    partitions, missing, taken = inside.partitions(every)
+    rounds, note = inside.snapshot_rounds(every, taken)
+    runs = [_run(f, missing.get(n, ""), rounds.get(n, [])) for n, f in enumerate(every)]
     return {
         "version": __version__,
         "runs": runs,
@@ -93,15 +93,9 @@ def _figures(facts: Facts) -> dict[str, float | None]:
     }
 
 
-def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dict[str, Any]:
-    key = facts.partition_hash or str(facts.run.path)
-    notes = [*facts.notes]
-    # Another run of the same partition may have the file that this one lacks.
-    if partitions.get(key) is None:
-        partitions[key], sentence = inside.partition(facts)
-        notes.append(sentence)
+def _run(facts: Facts, missing: str, rounds: Sequence[int]) -> dict[str, Any]:
     held, sentence = inside.snapshots(facts, rounds)
-    notes.append(sentence)
+    notes = [*facts.notes, missing, sentence]
     return {
         **_about(facts),
         "figures": _figures(facts),
@@ -113,7 +107,7 @@ def _run(facts: Facts, partitions: dict[str, Any], rounds: Sequence[int]) -> dic
         "test": facts.test_M,
         "curves": inside.curves(facts) if facts.run.lines else None,
         "left_out": inside.left_out(facts),
-        "partition": key,
+        "partition": facts.partition_key,
         "snapshots": held,
         "notes": [note for note in notes if note],
     }

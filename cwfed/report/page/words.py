@@ -245,15 +245,15 @@ def _champions(
     # Over seeds a client's number stands for another client each time.
     few = len(seeds) == 1 and total <= _MOST_NAMED
     named = [
-        f"{label} on {len(own)}{f' ({_numbers(own)})' * few}"
+        f"{label} on {len(own)}{f' ({_clients_named(own)})' * few}"
         for label, own in sorted(held.items(), key=lambda item: -len(item[1]))
     ]
     best = ", ".join(named) or "no method alone"
     return f"Of {total} clients, best of all is {best}; on {level} several are level."
 
 
-def _numbers(clients: Sequence[int]) -> str:
-    return ", ".join(map(str, clients))
+def _clients_named(clients: Sequence[int]) -> str:
+    return f"client{'s' * (len(clients) != 1)} {', '.join(map(str, clients))}"
 
 
 def _cost(ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int]) -> str:

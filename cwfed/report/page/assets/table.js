@@ -108,7 +108,7 @@ function bodyOf(group) {
       make("td", {}, swatch(row.label), " ", row.label,
         row.sub ? make("small", {}, row.sub) : null,
         // On a phone, in the place of two columns.
-        make("small", { class: "narrow" }, `seeds ${row.seeds}; ${plural(row.rounds, "round")}`),
+        make("small", { class: "narrow" }, `seed${String(row.seeds).includes(",") ? "s" : ""} ${row.seeds}; ${plural(row.rounds, "round")}`),
         row.note ? make("small", {}, make("span", { class: "tag" }, row.note)) : null),
       make("td", { class: "wide" }, row.seeds), make("td", { class: "wide" }, row.rounds),
       all.slice(3).map((column) =>
