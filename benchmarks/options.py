@@ -22,7 +22,7 @@ def add_commands(parser: ArgumentParser) -> None:
     ):
         command = commands.add_parser(name, help=about)
         command.add_argument("tables", nargs="*", metavar="TABLE")
-        command.add_argument("--profile", default="cpu", help=f"one of {', '.join(PROFILES)}")
+        _add_profile(command)
         command.add_argument("--runs", default=str(_RUNS), help="folder of the runs")
         command.add_argument("--ledger", default=None, help="file that keeps finished runs")
         if name == "report":
@@ -96,6 +96,10 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def _add_profile(command: ArgumentParser) -> None:
+    command.add_argument("--profile", default="cpu", help=f"one of {', '.join(PROFILES)}")
+
+
 def _add_selection(command: ArgumentParser) -> None:
     command.add_argument("--only", nargs="+", metavar="METHOD/COLUMN", help="* stands for all")
     command.add_argument("--seeds", nargs="+", type=natural, help="instead of the profile's")
@@ -121,6 +125,7 @@ def _add_running(command: ArgumentParser) -> None:
 
 def _add_dashboard(command: ArgumentParser) -> None:
     command.add_argument("tables", nargs="*", metavar="TABLE")
+    _add_profile(command)
     command.add_argument("--project", required=True, help="the W&B project that holds the runs")
     command.add_argument("--entity", help="the user or team; default: the account's")
     where = command.add_mutually_exclusive_group()

@@ -72,12 +72,19 @@ def fit(
     return _train(plan, progress)
 
 
-def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bool = True) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    wandb: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> Run:
     """Continue a run after an interruption, to the same numbers; a finished one is only read.
 
     Args:
         path: The run folder.
         data_dir: Where the data set lies, if it has moved.
+        wandb: ``{"mode": "offline"}`` where the network cannot be used now; see `fit`.
         progress: Whether to show the rounds on standard error.
 
     Returns:
@@ -93,6 +100,7 @@ def resume(path: str | Path, *, data_dir: str | Path | None = None, progress: bo
         arguments = ["--resume", os.fspath(path)]
         if data_dir is not None:
             arguments.append(f"--data_dir={os.fspath(data_dir)}")
+        arguments += _arguments({} if wandb is None else {"wandb": wandb})
         plan = plan_fit(arguments)
     if read_result(plan.path):
         return Run.load(plan.path)

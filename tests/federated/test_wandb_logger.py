@@ -4,15 +4,19 @@ import csv
 import json
 import logging
 import signal
+import sys
 import weakref
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 import yaml
+from helpers import SMALL_FIT
 from PIL import Image
 from wandb_files import files_of, history, items, summary
 
+import cwfed
 from cwfed.cli import main
 from cwfed.federated import lock
 from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
@@ -185,6 +189,42 @@ def test_a_resumed_run_continues_without_double_or_missing_rounds(tmp_path, monk
     result = json.loads((folder / "result.json").read_text())
     best = torch.load(folder / "models" / "best.pt", weights_only=True)
     assert best["round"] == result["received"]["best"]["round"]
+
+
+def test_from_python_a_resumed_run_may_use_another_mode_and_nothing_else(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    options = {"rounds": 3, "checkpoint": {"every": 1}, **SMALL_FIT}
+    wandb = {"mode": "offline", "heatmaps": 0}
+    with monkeypatch.context() as patch:
+        Stop(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            cwfed.fit("quickstart", run_dir=folder, logger="wandb", wandb=wandb, **options)
+    with pytest.raises(ValueError, match="a resumed run keeps its configuration"):
+        cwfed.resume(folder, wandb={"project": "other"})
+    # On a machine without the package.
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match="expected wandb to be installed"):
+        cwfed.resume(folder, progress=False)
+    assert len(lines_of(folder)) == 2
+    run = cwfed.resume(folder, wandb={"mode": "disabled"}, progress=False)
+    monkeypatch.undo()
+    assert len(run.rounds) == 4
+    assert [row["round"] for row in history(folder)] == [0, 1]
+
+
+def test_a_folder_that_runs_have_left_is_not_the_package(tmp_path, monkeypatch):
+    found = ModuleType("wandb")
+    found.__path__ = [str(tmp_path / "wandb")]
+    monkeypatch.setitem(sys.modules, "wandb", found)
+    with pytest.raises(ValueError, match="found only a folder"):
+        make_reporters("wandb", WandbOptions(mode="offline"), tmp_path, {})
+
+
+def test_a_damaged_record_ends_the_file(logged, tmp_path):
+    content = files_of(logged)[0].read_bytes()
+    place = content.rindex(b"train_loss")
+    (tmp_path / "a.wandb").write_bytes(content[:place] + b"\xff" * 10 + content[place + 10 :])
+    assert logged_rounds(tmp_path / "a.wandb") == {0, 1, 2}
 
 
 def test_an_interrupt_while_figures_are_freed_is_not_lost(tmp_path, monkeypatch):
