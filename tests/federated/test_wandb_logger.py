@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import shutil
 import signal
 import sys
 import weakref
@@ -254,6 +255,15 @@ def test_a_failure_of_wandb_is_said_once_and_costs_nothing_else(tmp_path, monkey
     said = [text for text in caplog.messages if "No space left" in text]
     assert said == ["W&B: No space left on device; the run goes on, perhaps without it"]
     assert calls == [0, 1, 2]
+
+
+def test_files_that_somebody_deletes_are_missed_and_no_more(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "run"
+    monkeypatch.setattr(WandbReporter, "on_end", lambda *given: shutil.rmtree(folder / "wandb"))
+    monkeypatch.setattr(logging.getLogger("cwfed"), "propagate", True)
+    assert fit(folder, "--rounds", 1, *OFFLINE) == 0
+    assert (folder / "result.json").is_file()
+    assert len([text for text in caplog.messages if "the run goes on" in text]) == 1
 
 
 def test_online_without_a_key_is_refused_before_anything_is_written(tmp_path, capsys):
