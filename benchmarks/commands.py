@@ -33,10 +33,11 @@ from cwfed.federated.loggers import WandbOptions
 def run(options: Namespace) -> int:
     """Run the jobs of tables that are not done yet."""
     profile = _profile(options)
-    jobs = _jobs(options, profile)
+    cells = _cells(options, profile)
+    jobs = _jobs(options, cells)
     common = tracking(options)
     if common:
-        jobs = track(jobs, common)
+        jobs = track(jobs, cells, common)
     ledger = _ledger(options, profile)
     estimator = Estimator(read_ledger(ledger))
     _writable(options.runs, "--runs")
@@ -64,7 +65,8 @@ def run(options: Namespace) -> int:
 def status(options: Namespace) -> int:
     """Print what has become of each job."""
     profile = _profile(options)
-    jobs, place, terminal = _jobs(options, profile), Workplace(_runs(options)), Terminal()
+    jobs = _jobs(options, _cells(options, profile))
+    place, terminal = Workplace(_runs(options)), Terminal()
     estimator = Estimator(read_ledger(_ledger(options, profile)))
     counts: Counter[str] = Counter()
     left = 0.0
@@ -119,7 +121,8 @@ def dashboard(options: Namespace) -> int:
 
     # An option like those of the runs: what W&B refuses in a name is refused here as well.
     account = WandbOptions(project=options.project, entity=options.entity, mode="online")
-    made = build(account.project, account.entity, load_tables(options.tables))
+    tables = load_tables(options.tables)
+    made = build(account.project, account.entity, tables, _profile(options))
     terminal = Terminal()
     if options.output:
         path = user_path(options.output, "--output")
@@ -214,12 +217,16 @@ def _ledger(options: Namespace, profile: Profile) -> Path:
     return _runs(options) / "ledger.jsonl" if profile.generated else LEDGER
 
 
-def _jobs(options: Namespace, profile: Profile) -> list[Job]:
+def _cells(options: Namespace, profile: Profile) -> list[Job]:
     tables = load_tables(options.tables)
     check_only(tables, options.only)
     resolver = Resolver()
     settings = {name: getattr(options, name) for name in ("data_dir", "rounds", "seeds", "only")}
-    jobs = unique(job for table in tables for job in expand(table, profile, resolver, **settings))
+    return [job for table in tables for job in expand(table, profile, resolver, **settings)]
+
+
+def _jobs(options: Namespace, cells: Sequence[Job]) -> list[Job]:
+    jobs = unique(cells)
     return select_shard(jobs, options.shard) if options.shard else jobs
 
 

@@ -1,8 +1,9 @@
 """A W&B workspace and report for a project that holds runs of the tables, as code.
 
-``python -m benchmarks run … --wandb PROJECT`` logs each run with the group ``TABLE/COLUMN`` and the
-row as job type; the report shows each column's runs by these. Everything is built without an
-account: the package asks the server only when it saves.
+``python -m benchmarks run … --wandb PROJECT`` logs each run with the row as job type and with tags
+for the profile and for each ``TABLE/COLUMN`` that the run serves; the report shows each column's
+runs by these. Everything is built without an account: the package asks the server only when it
+saves.
 """
 
 import json
@@ -13,8 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.panels import LABELS, Panels
+from benchmarks.profiles import Profile
 from benchmarks.tables import Table
-from benchmarks.tracking import group_of
+from benchmarks.tracking import column_tag
 from cwfed.cli.files import UsageError
 
 _SORTED_BY = "received/best_accuracy"
@@ -60,13 +62,14 @@ class Dashboard:
         return [saved.save().url for saved in (self.workspace, self.report)]
 
 
-def build(project: str, entity: str | None, tables: Sequence[Table]) -> Dashboard:
+def build(project: str, entity: str | None, tables: Sequence[Table], profile: Profile) -> Dashboard:
     """Build the dashboard of a project; nothing is sent.
 
     Args:
         project: The W&B project.
         entity: The user or team that it belongs to; None takes the account's default on saving.
         tables: The tables whose columns get a section each.
+        profile: The profile whose runs these show.
 
     Raises:
         UsageError: The package ``wandb-workspaces`` is not installed.
@@ -85,8 +88,11 @@ def build(project: str, entity: str | None, tables: Sequence[Table]) -> Dashboar
             project=project,
             entity=entity or "",
             title="Class-wise federated averaging and its rivals",
-            description="Test accuracies are pooled over all clients, each with its own model.",
-            blocks=[*_blocks(reports, tables)],
+            description=(
+                "Test accuracies are pooled over all clients, each with its own model. Runs of the "
+                f"profile {profile.name}: {profile.about}."
+            ),
+            blocks=[*_blocks(reports, tables, profile)],
             width="fluid",
         ),
     )
@@ -149,6 +155,7 @@ def _workspace(workspaces: Any, reports: Any, project: str, entity: str) -> Any:
         "Accuracy": [*panels.curves(), panels.best([*LABELS])],
         "Fairness": panels.fairness(),
         "R and loss": [panels.line("Mean R", "mean_R"), panels.line("Training loss", "train_loss")],
+        "Clients left out": [panels.line("Clients left out of the round", "excluded")],
         "Cost": panels.cost(),
         "Clients": [panels.heat_maps()],
         "Comparison": [reports.RunComparer(diff_only="split")],
@@ -170,7 +177,7 @@ def _workspace(workspaces: Any, reports: Any, project: str, entity: str) -> Any:
     )
 
 
-def _blocks(reports: Any, tables: Sequence[Table]) -> Iterator[Any]:
+def _blocks(reports: Any, tables: Sequence[Table], profile: Profile) -> Iterator[Any]:
     yield reports.TableOfContents()
     for table in tables:
         yield reports.H1(table.title)
@@ -178,12 +185,12 @@ def _blocks(reports: Any, tables: Sequence[Table]) -> Iterator[Any]:
         yield reports.P(f"{source}. Protocol: {table.protocol_rounds:,} rounds.")
         for column in table.columns.values():
             yield reports.H2(f"{table.title}: {column.title}")
-            yield _grid(reports, table, column.name)
+            yield _grid(reports, table, column.name, profile)
 
 
-def _grid(reports: Any, table: Table, column: str) -> Any:
-    """Return the panels of a column, with the runs of its group by method."""
-    group = group_of(table.name, column)
+def _grid(reports: Any, table: Table, column: str, profile: Profile) -> Any:
+    """Return the panels of a column, with its runs by method."""
+    tag = column_tag(table.name, column)
     scored = [m for m in LABELS if any(m in row.metrics for row in table.rows.values())]
     panels = Panels(reports, grouped=True)
     rows = [
@@ -196,8 +203,8 @@ def _grid(reports: Any, table: Table, column: str) -> Any:
     ]
     runs = reports.Runset(
         # Without an entity the set is of the report's own project, which needs no look-up.
-        name=group,
-        filters=f"Group == '{group}'",
+        name=f"{table.name}/{column}",
+        filters=f"Tags in [{tag!r}] and Tags in [{profile.name!r}]",
         groupby=["JobType"],
         order=[reports.OrderBy(reports.SummaryMetric(_SORTED_BY))],
     )

@@ -30,8 +30,7 @@ def add_commands(parser: ArgumentParser) -> None:
     ):
         command = commands.add_parser(name, help=about)
         command.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
-        profiles = f"one of {', '.join(PROFILES)}; default: cpu"
-        command.add_argument("--profile", default="cpu", help=profiles)
+        _add_profile(command)
         command.add_argument("--runs", default=str(_RUNS), help=f"folder of the runs; {_DEFAULT}")
         command.add_argument("--ledger", default=None, help=_LEDGER)
         if name == "report":
@@ -120,6 +119,11 @@ def points(text: str) -> float:
     return value
 
 
+def _add_profile(command: ArgumentParser) -> None:
+    profiles = f"one of {', '.join(PROFILES)}; default: cpu"
+    command.add_argument("--profile", default="cpu", help=profiles)
+
+
 def _add_selection(command: ArgumentParser) -> None:
     command.add_argument(
         "--only",
@@ -155,6 +159,7 @@ def _add_running(command: ArgumentParser) -> None:
 
 def _add_dashboard(command: ArgumentParser) -> None:
     command.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
+    _add_profile(command)
     command.add_argument("--project", required=True, help="the W&B project that holds the runs")
     command.add_argument("--entity", help="the user or team; default: the account's")
     where = command.add_mutually_exclusive_group()

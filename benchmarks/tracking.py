@@ -1,4 +1,7 @@
-"""Runs of tables on Weights & Biases: a group for each column, a job type for each row."""
+"""Runs of tables on Weights & Biases: a group for each column, a job type for each row.
+
+Cells that share a configuration share a run: its tags name the columns of all of them.
+"""
 
 from argparse import Namespace
 from collections.abc import Iterable
@@ -7,6 +10,9 @@ from dataclasses import asdict, replace
 from benchmarks.jobs import Job
 from cwfed.cli.files import UsageError
 from cwfed.federated.loggers import WandbOptions
+
+_LONGEST_NAME, _LONGEST_TAG = 128, 64
+"""What W&B takes."""
 
 
 def tracking(options: Namespace) -> WandbOptions | None:
@@ -28,24 +34,31 @@ def tracking(options: Namespace) -> WandbOptions | None:
     return replace(common, mode=check_login(common))
 
 
-def track(jobs: Iterable[Job], common: WandbOptions) -> list[Job]:
-    """Return the jobs with W&B as their logger; their keys do not change."""
-    return [
-        replace(job, config={**job.config, "logger": "wandb", "wandb": asdict(_of(job, common))})
-        for job in jobs
-    ]
+def track(jobs: Iterable[Job], cells: Iterable[Job], common: WandbOptions) -> list[Job]:
+    """Return the jobs with W&B as their logger; their keys do not change.
+
+    Args:
+        jobs: What is to be run.
+        cells: Jobs of all cells, among them those that share a run with another one.
+        common: What W&B gets of all jobs.
+    """
+    columns: dict[str, list[str]] = {}
+    for cell in cells:
+        columns.setdefault(cell.key, []).append(column_tag(cell.table, cell.column))
+    tracked = []
+    for job in jobs:
+        options = replace(
+            common,
+            group=f"{job.table}/{job.column}"[:_LONGEST_NAME],
+            job_type=job.row[:_LONGEST_NAME],
+            name=job.label[:_LONGEST_NAME],
+            tags=[job.profile, *dict.fromkeys(columns[job.key])],
+        )
+        config = {**job.config, "logger": "wandb", "wandb": asdict(options)}
+        tracked.append(replace(job, config=config))
+    return tracked
 
 
-def group_of(table: str, column: str) -> str:
-    """Return the group of a column's runs."""
-    return f"{table}/{column}"
-
-
-def _of(job: Job, common: WandbOptions) -> WandbOptions:
-    return replace(
-        common,
-        group=group_of(job.table, job.column),
-        job_type=job.row,
-        name=job.label,
-        tags=[job.profile],
-    )
+def column_tag(table: str, column: str) -> str:
+    """Return the tag by which the runs of a column are found."""
+    return f"{table}/{column}"[:_LONGEST_TAG]

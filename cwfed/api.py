@@ -80,7 +80,8 @@ def resume(
     path: str | Path,
     *,
     data_dir: str | Path | None = None,
-    faults_policy: str | None = None,
+    faults: Mapping[str, Any] | None = None,
+    wandb: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Run:
     """Continue a run after an interruption, to the same numbers; a finished one is only read.
@@ -88,7 +89,9 @@ def resume(
     Args:
         path: The run folder.
         data_dir: Where the data set lies, if it has moved.
-        faults_policy: What is done from now on about clients that fail: ``exclude`` or ``stop``.
+        faults: ``{"policy": "exclude"}`` or ``{"policy": "stop"}``: what is done from now on about
+            clients that fail.
+        wandb: ``{"mode": "offline"}`` where the network cannot be used now; see `fit`.
         progress: Whether to show the rounds on standard error.
 
     Returns:
@@ -105,8 +108,9 @@ def resume(
         arguments = ["--resume", os.fspath(path)]
         if data_dir is not None:
             arguments.append(f"--data_dir={os.fspath(data_dir)}")
-        if faults_policy is not None:
-            arguments.append(f"--faults.policy={faults_policy}")
+        arguments += _arguments(
+            {n: o for n, o in (("faults", faults), ("wandb", wandb)) if o is not None}
+        )
         plan = plan_fit(arguments)
     if is_finished(plan.path):
         return Run.load(plan.path)

@@ -38,11 +38,18 @@ def wait_until_written(path: Path) -> None:
 
 
 def records(path: Path) -> Iterator[Any]:
-    """Yield the records of a file in order, as messages of the package ``wandb``."""
+    """Yield the records of a file in order, as messages of the package ``wandb``.
+
+    What a full disk left of a record ends the file, too.
+    """
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
     schema: Any = wandb_internal_pb2
-    return map(schema.Record.FromString, read_records(path))
+    try:
+        yield from map(schema.Record.FromString, read_records(path))
+    except DecodeError:
+        return
 
 
 def read_records(path: Path) -> Iterator[bytes]:

@@ -72,10 +72,9 @@ class WandbReporter(LoopCallback):
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Start or continue the W&B run; log the configuration and the partition."""
         self.loop = loop
+        self.media = RoundMedia(loop, self._classes(), self.options.heatmaps)
         self._lines = read_lines(self.folder / ROUNDS)
         with self._going_on():
-            labels = json.loads((self.folder / LABELS).read_text(encoding="utf-8"))
-            self.media = RoundMedia(loop, labels["classes"], self.options.heatmaps)
             if self.keeper:
                 self.keeper.start(self._lines, loop.received_models(state))
             self._start()
@@ -116,11 +115,17 @@ class WandbReporter(LoopCallback):
             return
         with self._going_on():
             run.finish(exit_code=0 if self._ended else 1)
-        if self.mode == "offline":
-            wait_until_written(Path(run.dir).parent / f"run-{run.id}.wandb")
-            folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{run.id}"))
-            names = " ".join(shlex.quote(str(folder)) for folder in folders)
-            log.info("W&B: written offline; upload it with: wandb sync %s", names)
+            if self.mode == "offline":
+                own = Path(run.dir).parent
+                wait_until_written(own / f"run-{run.id}.wandb")
+                folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{run.id}"))
+                names = " ".join(shlex.quote(str(folder)) for folder in folders or [own])
+                log.info("W&B: written offline; upload it with: wandb sync %s", names)
+
+    def _classes(self) -> list[str]:
+        """Return the names of the classes; none where a folder is older than the file of them."""
+        path = self.folder / LABELS
+        return json.loads(path.read_text(encoding="utf-8"))["classes"] if path.is_file() else []
 
     def _start(self) -> None:
         import wandb
@@ -193,7 +198,8 @@ class WandbReporter(LoopCallback):
         manifest = Manifest.load(self.folder / PARTITION)
         artifact = wandb.Artifact(f"partition-{manifest.hash[:12]}", type="partition")
         for name in (PARTITION, LABELS):
-            artifact.add_file(str(self.folder / name), policy="immutable")
+            if (self.folder / name).is_file():
+                artifact.add_file(str(self.folder / name), policy="immutable")
         self.run.log_artifact(artifact)
 
     def _log_models(self, keeper: ModelKeeper) -> None:

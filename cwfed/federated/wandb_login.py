@@ -1,6 +1,7 @@
 """Whether and how a run can be logged to Weights & Biases, found out before it begins."""
 
 import os
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -8,15 +9,18 @@ from cwfed.federated.loggers import WandbMode, WandbOptions
 from cwfed.federated.optional import in_short
 
 _OFFLINE = "keep the run on this machine with --wandb.mode offline"
+_WITHOUT = "a run goes without it with --wandb.mode disabled"
 
 
 def check_login(options: WandbOptions) -> WandbMode:
     """Do what `log_in` does, and leave nothing behind that other processes would inherit."""
-    wandb = import_wandb()
     try:
         return log_in(options)
     finally:
-        wandb.teardown()
+        # It was not imported where nothing is to be logged, or where it cannot be.
+        wandb: Any = sys.modules.get("wandb")
+        if hasattr(wandb, "teardown"):
+            wandb.teardown()
 
 
 def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
@@ -30,11 +34,13 @@ def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
         ValueError: The package cannot be imported, or W&B is to be used online and cannot be: no
             key, no terminal to ask for one, a key that the server refuses, no network.
     """
-    wandb = import_wandb()
+    # What is asked for here wins over WANDB_MODE, and that over `wandb offline` and over what an
+    # earlier run of this process asked for.
+    asked: Any = options.mode or os.environ.get("WANDB_MODE")
+    if asked == "disabled":
+        return "disabled"
+    wandb = _import()
     try:
-        # What is asked for here wins over WANDB_MODE, and that over `wandb offline` and over what
-        # an earlier run of this process asked for.
-        asked: Any = options.mode or os.environ.get("WANDB_MODE")
         chosen = wandb.Settings(mode=asked) if asked else None
         mode = wandb.setup(chosen).settings.mode
         if mode in ("offline", "dryrun"):
@@ -49,18 +55,17 @@ def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
         ) from error
 
 
-def import_wandb() -> ModuleType:
-    """Return the package ``wandb``.
-
-    Raises:
-        ValueError: It cannot be imported.
-    """
+def _import() -> ModuleType:
     try:
         import wandb
     except ImportError as error:
-        raise ValueError(f"logger: expected wandb to be installed: {error}") from error
+        raise ValueError(
+            f"logger: expected wandb to be installed: {in_short(error)}; {_WITHOUT}"
+        ) from error
     # Without the package, a folder of that name that runs have left in the current one is found.
     if not hasattr(wandb, "init"):
-        (folder, *_) = wandb.__path__
-        raise ValueError(f"logger: expected wandb to be installed, found only a folder: {folder}")
+        folder = next(iter(wandb.__path__))
+        raise ValueError(
+            f"logger: expected wandb to be installed, found only a folder: {folder}; {_WITHOUT}"
+        )
     return wandb

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from benchmarks.dashboard import build, published, render, stable
 from benchmarks.jobs import Resolver, expand
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_table, load_tables
-from benchmarks.tracking import group_of, track
+from benchmarks.tracking import column_tag, track
 from cwfed.federated.loggers import WandbOptions
 
+CPU = PROFILES["cpu"]
 SNAPSHOT = Path(__file__).parent / "dashboard.json"
 TABLE = {
     "title": "Small",
@@ -53,28 +54,26 @@ def of_kind(value, kind):
 
 def test_what_would_be_sent_is_as_kept(table):
     """Written anew where the environment variable CWFED_WRITE_SNAPSHOTS is set."""
-    text = render(build("project", "entity", [table]))
+    text = render(build("project", "entity", [table], CPU))
     if os.environ.get("CWFED_WRITE_SNAPSHOTS"):
         SNAPSHOT.write_text(text, encoding="utf-8")
     assert text == SNAPSHOT.read_text(encoding="utf-8")
-    assert render(build("project", "entity", [table])) == text
+    assert render(build("project", "entity", [table], CPU)) == text
 
 
 def test_every_column_of_every_table_has_its_runs_and_the_papers_figures():
     tables = load_tables([])
-    report = json.loads(render(build("project", None, tables)))["report"]
+    report = json.loads(render(build("project", None, tables, CPU)))["report"]
     grids = [block for block in report["blocks"] if block["type"] == "panel-grid"]
-    groups = [
-        condition["value"]
-        for grid in grids
-        for condition in grid["metadata"]["runSets"][0]["filters"]["filters"]
-    ]
-    assert groups == [group_of(t.name, column) for t in tables for column in t.columns]
+    filters = [grid["metadata"]["runSets"][0]["filters"]["filters"] for grid in grids]
+    tags = [[condition["value"] for condition in conditions] for conditions in filters]
+    columns = [column_tag(t.name, column) for t in tables for column in t.columns]
+    assert tags == [[[column], ["cpu"]] for column in columns]
     table = next(t for t in tables if t.name == "table2_practical")
     (text,) = [
         panel["value"]
-        for grid, group in zip(grids, groups, strict=True)
-        if group == "table2_practical/cifar100"
+        for grid, column in zip(grids, columns, strict=True)
+        if column == "table2_practical/cifar100"
         for panel in of_kind(grid, "Markdown Panel")
     ]
     assert "| cwFedAvg (output) | received | 56.29 | ± 1 |" in text
@@ -89,7 +88,7 @@ def test_an_approximate_figure_says_so_and_a_missing_one_is_left_out(table):
 
 def test_panels_show_only_what_runs_log(table, tmp_path):
     """A renamed metric would leave an empty panel, which nobody would notice here."""
-    specification = json.loads(render(build("project", None, [table])))
+    specification = json.loads(render(build("project", None, [table], CPU)))
     wandb = {"mode": "offline", "heatmaps": 1}
     cwfed.fit(
         "quickstart", rounds=1, run_dir=tmp_path / "run", logger="wandb", wandb=wandb, **SMALL_FIT
@@ -128,7 +127,7 @@ def test_the_command_writes_without_an_account_and_says_what_saving_needs(
     path = str(tmp_path / "small.yaml")
     command = ["dashboard", path, "--project", "project", "--entity", "entity"]
     assert main([*command, "-o", str(tmp_path / "out.json")]) == 0
-    assert (tmp_path / "out.json").read_text() == render(build("project", "entity", [table]))
+    assert (tmp_path / "out.json").read_text() == render(build("project", "entity", [table], CPU))
     capsys.readouterr()
     assert main(command) == 2
     error = capsys.readouterr().err
@@ -161,7 +160,7 @@ def test_saving_sends_workspace_and_report_to_the_accounts_entity(table, monkeyp
     monkeypatch.setattr("wandb.Api", Api)
     for module in ("workspaces.internal", "reports.v2.interface"):
         monkeypatch.setattr(f"wandb_workspaces.{module}.execute_graphql", execute)
-    made = build("project", None, [table])
+    made = build("project", None, [table], CPU)
     addresses = made.save()
     assert all("/me/project" in address for address in addresses)
     assert [view["entityName"] for view in sent if "spec" in view] == ["me", "me"]
@@ -176,19 +175,23 @@ def test_without_the_package_the_extra_is_named(table, capsys, monkeypatch):
 
 
 def test_jobs_are_tracked_by_column_and_row_under_the_same_key(table, tmp_path):
-    jobs = expand(table, PROFILES["smoke"], Resolver())
-    tracked = track(jobs, WandbOptions(project="p", mode="offline"))
+    resolver, smoke = Resolver(), PROFILES["smoke"]
+    jobs = expand(table, smoke, resolver)
+    other = replace(table, name="other", rows={"average": table.rows["fedavg"]})
+    cells = [*jobs, *expand(other, smoke, resolver)]
+    tracked = track(jobs, cells, WandbOptions(project="p", mode="offline"))
     assert [job.key for job in tracked] == [job.key for job in jobs]
+    columns = {"local": ["small/tiny"], "fedavg": ["small/tiny", "other/tiny"]}
     for job in tracked:
         assert job.config["logger"] == "wandb"
         options = WandbOptions(**job.config["wandb"])
         assert asdict(options) == job.config["wandb"]
         assert (options.project, options.mode) == ("p", "offline")
         assert (options.group, options.job_type) == ("small/tiny", job.row)
-        assert (options.name, options.tags) == (job.label, ["smoke"])
+        assert (options.name, options.tags) == (job.label, ["smoke", *columns[job.row]])
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(dict(tracked[0].config)))
-    resolved, _ = Resolver().resolve(["--config", str(path)])
+    resolved, _ = resolver.resolve(["--config", str(path)])
     assert resolved["wandb"] == tracked[0].config["wandb"]
 
 

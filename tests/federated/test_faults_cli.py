@@ -70,7 +70,7 @@ def test_a_run_that_stopped_for_a_client_can_go_on_without_it(tmp_path):
         cwfed.fit("quickstart", run_dir=tmp_path / "a", faults={"policy": "stop"}, **wild)
     with pytest.raises(RunStopped):
         cwfed.resume(tmp_path / "a", progress=False)
-    cwfed.resume(tmp_path / "a", faults_policy="exclude", progress=False)
+    cwfed.resume(tmp_path / "a", faults={"policy": "exclude"}, progress=False)
     cwfed.fit("quickstart", run_dir=tmp_path / "b", **wild)
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
     configs = [(tmp_path / run / "config.yaml").read_bytes() for run in "ab"]

@@ -3,16 +3,21 @@
 import csv
 import json
 import logging
+import shutil
 import signal
+import sys
 import weakref
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 import yaml
+from helpers import SMALL_FIT
 from PIL import Image
 from wandb_files import files_of, history, items, summary
 
+import cwfed
 from cwfed.cli import main
 from cwfed.federated import lock
 from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
@@ -187,6 +192,42 @@ def test_a_resumed_run_continues_without_double_or_missing_rounds(tmp_path, monk
     assert best["round"] == result["received"]["best"]["round"]
 
 
+def test_from_python_a_resumed_run_may_use_another_mode_and_nothing_else(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    options = {"rounds": 3, "checkpoint": {"every": 1}, **SMALL_FIT}
+    wandb = {"mode": "offline", "heatmaps": 0}
+    with monkeypatch.context() as patch:
+        Stop(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            cwfed.fit("quickstart", run_dir=folder, logger="wandb", wandb=wandb, **options)
+    with pytest.raises(ValueError, match="a resumed run keeps its configuration"):
+        cwfed.resume(folder, wandb={"project": "other"})
+    # On a machine without the package.
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match="expected wandb to be installed"):
+        cwfed.resume(folder, progress=False)
+    assert len(lines_of(folder)) == 2
+    run = cwfed.resume(folder, wandb={"mode": "disabled"}, progress=False)
+    monkeypatch.undo()
+    assert len(run.rounds) == 4
+    assert [row["round"] for row in history(folder)] == [0, 1]
+
+
+def test_a_folder_that_runs_have_left_is_not_the_package(tmp_path, monkeypatch):
+    found = ModuleType("wandb")
+    found.__path__ = [str(tmp_path / "wandb")]
+    monkeypatch.setitem(sys.modules, "wandb", found)
+    with pytest.raises(ValueError, match="found only a folder"):
+        make_reporters("wandb", WandbOptions(mode="offline"), tmp_path, {})
+
+
+def test_a_damaged_record_ends_the_file(logged, tmp_path):
+    content = files_of(logged)[0].read_bytes()
+    place = content.rindex(b"train_loss")
+    (tmp_path / "a.wandb").write_bytes(content[:place] + b"\xff" * 10 + content[place + 10 :])
+    assert logged_rounds(tmp_path / "a.wandb") == {0, 1, 2}
+
+
 def test_an_interrupt_while_figures_are_freed_is_not_lost(tmp_path, monkeypatch):
     """Python drops what is raised where it frees objects, and drawing frees many."""
 
@@ -214,6 +255,15 @@ def test_a_failure_of_wandb_is_said_once_and_costs_nothing_else(tmp_path, monkey
     said = [text for text in caplog.messages if "No space left" in text]
     assert said == ["W&B: No space left on device; the run goes on, perhaps without it"]
     assert calls == [0, 1, 2]
+
+
+def test_files_that_somebody_deletes_are_missed_and_no_more(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "run"
+    monkeypatch.setattr(WandbReporter, "on_end", lambda *given: shutil.rmtree(folder / "wandb"))
+    monkeypatch.setattr(logging.getLogger("cwfed"), "propagate", True)
+    assert fit(folder, "--rounds", 1, *OFFLINE) == 0
+    assert (folder / "result.json").is_file()
+    assert len([text for text in caplog.messages if "the run goes on" in text]) == 1
 
 
 def test_online_without_a_key_is_refused_before_anything_is_written(tmp_path, capsys):
