@@ -18,7 +18,7 @@ except ImportError:
 
 with atheris.instrument_imports(include=["cwfed", "yaml", "json"]) if atheris else nullcontext():
     from .mutate import damaged
-    from .targets import TARGETS, Target, make_target
+    from .targets import ALL, TARGETS, Target, make_all, make_target
     from .watch import MOST_SECONDS, Harm, check
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -27,20 +27,31 @@ CORPUS = Path(__file__).parent / "corpus"
 def main() -> int:
     """Run until the time is over or something is found, which is saved and named."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("target", choices=(*TARGETS, ALL))
     parser.add_argument("--seconds", type=int, default=60, help="how long (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="of the damage (default: 0)")
     given = parser.parse_args()
     logging.getLogger("cwfed").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix=f"cwfed-fuzz-{given.target}-"))
     (folder / "files").mkdir()
-    target = make_target(given.target, folder / "files")
+    whole = given.target == ALL
+    target = make_all(folder / "files") if whole else make_target(given.target, folder / "files")
+    target.seeds.extend(found_before(given.target))
     if atheris:
-        return guided(target, given.target, folder, given.seconds, given.seed)
+        return guided(target, folder, given.seconds, given.seed)
     return blind(target, folder, given.seconds, given.seed)
 
 
-def guided(target: Target, name: str, folder: Path, seconds: int, seed: int) -> int:
+def found_before(name: str) -> list[bytes]:
+    """Return the corpus of a target."""
+    if name != ALL:
+        return [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+    return [
+        bytes([number]) + data for number, part in enumerate(TARGETS) for data in found_before(part)
+    ]
+
+
+def guided(target: Target, folder: Path, seconds: int, seed: int) -> int:
     """Let atheris look for inputs that reach new code; it ends the process itself."""
     (folder / "seeds").mkdir()
     for number, data in enumerate(target.seeds):
@@ -53,8 +64,8 @@ def guided(target: Target, name: str, folder: Path, seconds: int, seed: int) -> 
         "-max_len=100000",
         "-rss_limit_mb=4096",
     ]
-    folders = [str(folder / "seeds"), str(CORPUS / name)]
-    atheris.Setup([sys.argv[0], *options, *folders], lambda data: check(target, data))
+    arguments = [sys.argv[0], *options, str(folder / "seeds")]
+    atheris.Setup(arguments, lambda data: check(target, data))
     atheris.Fuzz()
     return 0
 

@@ -45,6 +45,25 @@ def make_target(name: str, folder: Path) -> Target:
 
 
 TARGETS = ("config", "manifest", "run", "checkpoint")
+ALL = "all"
+"""Every target in one, chosen by the first byte: one process, started once."""
+
+
+def make_all(folder: Path) -> Target:
+    """Return all targets as one."""
+    parts = []
+    for name in TARGETS:
+        (folder / name).mkdir()
+        parts.append(make_target(name, folder / name))
+    chosen = parts[0]
+
+    def prepare(data: bytes) -> None:
+        nonlocal chosen
+        chosen = parts[data[0] % len(parts)] if data else parts[0]
+        chosen.prepare(data[1:])
+
+    seeds = [bytes([number]) + data for number, part in enumerate(parts) for data in part.seeds]
+    return Target(seeds, prepare, lambda: chosen.read())
 
 
 def _config(folder: Path) -> Target:

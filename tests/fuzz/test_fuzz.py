@@ -18,7 +18,7 @@ from fuzz.targets import TARGETS, Target, make_target
 from fuzz.watch import Harm, check
 
 CORPUS = Path(__file__).parent / "corpus"
-SECONDS = 4.0
+SECONDS = 3.0
 
 
 @pytest.fixture(scope="module", autouse=True)
