@@ -1,9 +1,11 @@
 """Kills and fails a small run in every step, resumes it, and compares it with one left alone.
 
 ``python -m benchmarks.faults`` goes through every file operation and phase of a run of two rounds,
-with each kind of fault, and prints what was lost; ``--every 5`` takes every fifth step,
-``python -m benchmarks.faults --timed 40`` adds signals at random times. A kill after a step is a
-kill before the next one. Runs are forked from this process, which has imported everything once.
+with each kind of fault, in random order, and prints what was lost. ``--every 5`` takes every fifth
+step, ``--budget 600`` stops after so many seconds, ``--shard 1/2`` does half of it, ``--timed 40``
+adds signals at random times and ``--limits`` disks, files and memory that are really too small. A
+kill after a step is a kill before the next one. Runs are forked from this process, which has
+imported everything once.
 """
 
 import os
@@ -66,14 +68,13 @@ def timed(trial: Trial, count: int, tally: dict[str, Tally], seed: int) -> None:
         trial.judge(outcome, f"{kind} after {wait:.2f} s", tally[f"{kind}, any time, two workers"])
 
 
-def gone(trial: Trial, every: int, tally: Tally) -> None:
+def gone(trial: Trial, fault: Fault, tally: Tally) -> None:
     """Remove the run folder in mid-run: nothing is left to resume, but one line says so."""
-    for number in range(0, len(trial.steps), every):
-        shutil.rmtree(trial.folder, ignore_errors=True)
-        outcome = forked(trial.fit, trial.log, Injector(trial.folder, Fault(GONE, number)))
-        tally.injected += 1
-        if "Traceback" in outcome.text or outcome.code not in (0, FAILED, USAGE_ERROR):
-            tally.problems.append(f"gone at {trial.steps[number]}: {outcome.text[-300:]}")
+    shutil.rmtree(trial.folder, ignore_errors=True)
+    outcome = forked(trial.fit, trial.log, Injector(trial.folder, fault))
+    tally.injected += 1
+    if "Traceback" in outcome.text or outcome.code not in (0, FAILED, USAGE_ERROR):
+        tally.problems.append(f"gone at {trial.steps[fault.step]}: {outcome.text[-300:]}")
 
 
 def limited(trial: Trial, tally: dict[str, Tally]) -> None:
@@ -135,19 +136,35 @@ def table(tallies: dict[str, Tally]) -> str:
     return "\n".join(rows)
 
 
+def inject(trial: Trial, options: Namespace, tallies: dict[str, Tally], terminal: Terminal) -> None:
+    """Carry out faults at steps, of all kinds in random order, until the budget is used up."""
+    end = time.monotonic() + options.budget
+    faults = [f for kind in tallies for f in faults_of(kind, trial.steps, options.every)]
+    random.Random(options.seed).shuffle(faults)
+    part, parts = map(int, options.shard.split("/"))
+    chosen = faults[part - 1 :: parts]
+    terminal.say(f"{len(trial.steps)} steps, {trial.seconds:.1f} s a run, {len(chosen)} faults")
+    for number, fault in enumerate(chosen):
+        if time.monotonic() > end:
+            break
+        if number % 20 == 0:
+            problems = sum(len(tally.problems) for tally in tallies.values())
+            terminal.say(f"{number} injected, {problems} problems")
+        if fault.kind == GONE:
+            gone(trial, fault, tallies[GONE])
+        else:
+            trial.inject(fault, tallies[fault.kind])
+
+
 def run(options: Namespace, scratch: Path, terminal: Terminal) -> dict[str, Tally]:
     """Inject every kind of fault; return what came of each."""
     trial = Trial(scratch)
-    tallies = {kind: Tally() for kind in (KILL, *SIGNALS, FULL, DENIED, MEMORY)}
-    terminal.say(f"{len(trial.steps)} steps, {trial.seconds:.1f} s a run")
-    for kind, tally in tallies.items():
-        for fault in faults_of(kind, trial.steps, options.every):
-            trial.inject(fault, tally)
-        terminal.say(f"{kind}: {tally.injected} injected, {len(tally.problems)} problems")
-    tallies |= {kind: Tally() for kind in (GONE, FILE_LIMIT, MEMORY_LIMIT, SMALL_DISK)}
-    gone(trial, options.every, tallies[GONE])
-    limited(trial, tallies)
-    filled(trial, tallies[SMALL_DISK], terminal)
+    tallies = {kind: Tally() for kind in (KILL, *SIGNALS, FULL, DENIED, MEMORY, GONE)}
+    inject(trial, options, tallies, terminal)
+    if options.limits:
+        tallies |= {kind: Tally() for kind in (FILE_LIMIT, MEMORY_LIMIT, SMALL_DISK)}
+        limited(trial, tallies)
+        filled(trial, tallies[SMALL_DISK], terminal)
     if options.timed:
         workers = ["--trainer.engine", "parallel", "--trainer.workers", "2"]
         (scratch / "timed").mkdir()
@@ -162,8 +179,11 @@ def main() -> int:
     """Run the command; return 1 if anything was lost."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="one in every so many steps")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds for the steps")
+    parser.add_argument("--shard", default="1/1", help="which part of the steps, such as 1/2")
+    parser.add_argument("--limits", action="store_true", help="real limits of disk and memory")
     parser.add_argument("--timed", type=int, default=0, help="signals at random times")
-    parser.add_argument("--seed", type=int, default=0, help="of the random times")
+    parser.add_argument("--seed", type=int, default=0, help="of the random order and times")
     terminal = Terminal()
     torch.set_num_threads(1)
     os.environ.pop("SLURM_JOB_ID", None)  # other exit codes

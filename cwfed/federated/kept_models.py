@@ -49,10 +49,15 @@ class ModelKeeper:
         self._best: float | None = None
         self._kept: dict[str, KeptModels] = {}
 
-    def start(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def start(self, lines: Sequence[Mapping[str, Any]], models: Bank) -> None:
         """Begin, or continue after the rounds of ``rounds.jsonl``.
 
-        Models that were kept in a round after these are kept again when that round is repeated.
+        Models that were kept in a round after these are kept again when that round is repeated;
+        those of the last of these rounds are kept now, if a kill came before that.
+
+        Args:
+            lines: The lines of the rounds so far.
+            models: What the clients received in the last of them, ``[M, ...]`` by name.
         """
         trained = [line for line in lines if line["round"]]
         best = select(trained, "received")["best"]
@@ -64,6 +69,8 @@ class ModelKeeper:
             kept = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             if kept["round"] == best["round"]:
                 self._kept["best"] = KeptModels(path, ("best",), best["round"], best["accuracy"])
+        if not self._kept and best["round"] == lines[-1]["round"]:
+            self._kept["best"] = self._write("best", best["round"], best["accuracy"], models)
 
     def keep(self, line: Mapping[str, Any], models: Bank) -> None:
         """Keep a round's models if they are the best so far; the initialisation does not count.

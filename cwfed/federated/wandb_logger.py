@@ -124,7 +124,7 @@ class WandbReporter(LoopCallback):
         self._lines = read_lines(self.folder / ROUNDS)
         with self._going_on():
             if self.keeper:
-                self.keeper.start(self._lines)
+                self.keeper.start(self._lines, loop.received_models(state))
             self._start()
             for line in self._lines:
                 if line["round"] not in self._logged:
@@ -188,6 +188,9 @@ class WandbReporter(LoopCallback):
             reinit="create_new",
             settings=settings,
         )
+        for handler in logging.getLogger("wandb").handlers:
+            # Where the disk is too full for W&B's own log, it would print tracebacks.
+            handler.handleError = lambda record: None  # type: ignore[method-assign]
         run.config.update(self._about(), allow_val_change=True)
         run.define_metric("round")
         run.define_metric("*", step_metric="round")
