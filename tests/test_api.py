@@ -1,6 +1,7 @@
 """Runs from Python against runs from the command line, and aggregators on a few tensors."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -39,19 +40,22 @@ def test_a_run_from_python_is_the_run_of_the_command_line(tmp_path, capsys):
     assert repr(run) == "Run('a': cwfedavg_all on SyntheticImages, seed 0, 2 of 2 rounds)"
 
 
-def test_ctrl_c_and_resume_in_the_same_process(tmp_path, monkeypatch):
+def test_a_signal_and_resume_in_the_same_process(tmp_path, monkeypatch):
     whole = cwfed.fit("quickstart", run_dir=tmp_path / "whole", **SMALL)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
 
     def interrupt(self, record, state):
         if record.round == 1:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
         patch.setattr(ProgressPrinter, "on_round", interrupt)
+        shown = {"progress": True, "checkpoint": {"every": 5}}
         with pytest.raises(KeyboardInterrupt):
-            cwfed.fit("quickstart", run_dir=tmp_path / "cut", **SMALL | {"progress": True})
+            cwfed.fit("quickstart", run_dir=tmp_path / "cut", **SMALL | shown)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert (tmp_path / "cut" / "checkpoints" / "round_000001.json").is_file()
     assert torch.get_num_threads() == 2
     torch.set_num_threads(threads)
     assert cwfed.Run.load(tmp_path / "cut").result is None

@@ -10,6 +10,7 @@ Legend: M clients.
 import hashlib
 import json
 import logging
+import zipfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -139,6 +140,7 @@ def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -
             f"({identity[:12]}), got one of {str(seal.get('identity'))[:12]}"
         )
     try:
+        _require_unpacked(path)
         payload = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
@@ -151,6 +153,13 @@ def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -
     if problem:
         raise ValueError(f"{path}: expected a state of this version and run, got {problem}")
     return FederatedState(**payload)
+
+
+def _require_unpacked(path: Path) -> None:
+    """Raise a ValueError for what PyTorch never writes: a small file that unpacks to gigabytes."""
+    with zipfile.ZipFile(path) as file:
+        if any(member.compress_type != zipfile.ZIP_STORED for member in file.infolist()):
+            raise ValueError("a packed archive")
 
 
 def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | None:

@@ -166,7 +166,7 @@ class FaultOptions:
 
     Attributes:
         policy: What is done where a client's training ends in numbers that are not finite: exclude
-            leaves the client out of the round, stop ends the run.
+            leaves the client out of the round, stop ends the run. May change when a run is resumed.
         dropout: Probability that a participant is lost before it can upload, in [0, 1).
         deadline: How long the server waits, in units of the median client's time; later
             participants are left out. null waits for everybody.

@@ -147,6 +147,9 @@ class WandbReporter(LoopCallback):
             reinit="create_new",
             settings=settings,
         )
+        for handler in logging.getLogger("wandb").handlers:
+            # Where the disk is too full for W&B's own log, it would print tracebacks.
+            handler.handleError = lambda record: None  # type: ignore[method-assign]
         run.config.update(self._about(), allow_val_change=True)
         run.define_metric("round")
         run.define_metric("*", step_metric="round")

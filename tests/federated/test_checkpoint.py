@@ -2,6 +2,7 @@ import errno
 import hashlib
 import json
 import os
+import zipfile
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 def forge(path, payload, **seal):
     """Put something else into a checkpoint, with a seal that fits."""
-    torch.save(payload, path)
+    path.write_bytes(payload) if isinstance(payload, bytes) else torch.save(payload, path)
     old = json.loads(path.with_suffix(".json").read_text())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     path.with_suffix(".json").write_text(json.dumps(old | {"sha256": digest} | seal))
@@ -88,6 +89,17 @@ def test_a_pickle_with_code_is_not_run(tmp_path):
         load_newest(tmp_path, "me")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "owned").exists()
+
+
+def test_a_packed_file_is_not_unpacked(tmp_path):
+    path = save_checkpoint(tmp_path, make_state(1), "me", keep=2)
+    packed = tmp_path / "packed"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    forge(path, packed.read_bytes())
+    with pytest.raises(ValueError, match="of which nothing was run: a packed archive"):
+        load_newest(tmp_path, "me")
 
 
 def without(payload, *names):

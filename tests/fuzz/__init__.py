@@ -1,0 +1,1 @@
+"""Readers of files under damaged input: `python -m tests.fuzz TARGET --seconds N`."""
