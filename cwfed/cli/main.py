@@ -60,10 +60,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     # Classes of one's own are found in the current folder, as `python -m cwfed` finds them.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    # Imported here, since they take seconds to load and --help and --version need neither.
     module, name = COMMANDS[command]
-    run = getattr(import_module(f"cwfed.cli.{module}"), name)
     try:
+        # Imported here, since they take seconds to load and --help and --version need neither.
+        run = getattr(import_module(f"cwfed.cli.{module}"), name)
         return int(run(arguments))
     except UsageError as error:
         _complain(command, str(error))
