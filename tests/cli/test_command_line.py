@@ -622,7 +622,7 @@ def test_ctrl_c_while_the_program_is_loaded_is_one_line(monkeypatch, capsys):
     def load(name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cwfed.cli.main.import_module", load)
+    monkeypatch.setattr(sys.modules["cwfed.cli.main"], "import_module", load)
     assert main(["fit"]) == 130
     assert "interrupted before the first round" in capsys.readouterr().err
 
