@@ -1,11 +1,11 @@
 """Kills and fails a small run in every step, resumes it, and compares it with one left alone.
 
 ``python -m benchmarks.faults`` goes through every file operation and phase of a run of two rounds,
-with each kind of fault, in random order, and prints what was lost. ``--every 5`` takes every fifth
-step, ``--budget 600`` stops after so many seconds, ``--shard 1/2`` does half of it, ``--timed 40``
-adds signals at random times and ``--limits`` disks, files and memory that are really too small. A
-kill after a step is a kill before the next one. Runs are forked from this process, which has
-imported everything once.
+with each kind of fault in turn, at random steps, and prints what was lost. ``--every 5`` takes
+every fifth step, ``--budget 600`` stops after so many seconds, ``--shard 1/2`` does half of it,
+``--timed 40`` adds signals at random times and ``--limits`` disks, files and memory that are really
+too small. A kill after a step is a kill before the next one. Runs are forked from this process,
+which has imported everything once.
 """
 
 import os
@@ -19,6 +19,7 @@ import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -137,12 +138,12 @@ def table(tallies: dict[str, Tally]) -> str:
 
 
 def inject(trial: Trial, options: Namespace, tallies: dict[str, Tally], terminal: Terminal) -> None:
-    """Carry out faults at steps, of all kinds in random order, until the budget is used up."""
-    end = time.monotonic() + options.budget
-    faults = [f for kind in tallies for f in faults_of(kind, trial.steps, options.every)]
-    random.Random(options.seed).shuffle(faults)
+    """Carry out faults at random steps, the kinds in turns, until the budget is used up."""
+    end, rng = time.monotonic() + options.budget, random.Random(options.seed)
     part, parts = map(int, options.shard.split("/"))
-    chosen = faults[part - 1 :: parts]
+    kinds = [list(faults_of(kind, trial.steps, options.every)) for kind in tallies]
+    shuffled = [rng.sample(faults, len(faults))[part - 1 :: parts] for faults in kinds]
+    chosen = [fault for turn in zip_longest(*shuffled) for fault in turn if fault]
     terminal.say(f"{len(trial.steps)} steps, {trial.seconds:.1f} s a run, {len(chosen)} faults")
     for number, fault in enumerate(chosen):
         if time.monotonic() > end:

@@ -618,6 +618,15 @@ def test_a_users_own_model_by_class_path(tmp_path, monkeypatch):
     assert result["parameters"] == 256 * 6 + 6 + 6 * 10 + 10
 
 
+def test_ctrl_c_while_the_program_is_loaded_is_one_line(monkeypatch, capsys):
+    def load(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["cwfed.cli.main"], "import_module", load)
+    assert main(["fit"]) == 130
+    assert "interrupted before the first round" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["fit", "--help"], ["--version"], ["fly"]])
 def test_help_and_usage(arguments, capsys):
     code = main(arguments)
