@@ -18,7 +18,8 @@ import torch
 
 from benchmarks.faults_trial import forked
 from cwfed.cli.guard import Terminal
-from cwfed.federated.folder import ROUNDS, FolderWriter
+from cwfed.federated.folder import ROUNDS
+from cwfed.federated.folder_writer import FolderWriter
 from cwfed.federated.state import FederatedState
 from cwfed.results import RoundRecord
 

@@ -28,12 +28,12 @@ from cwfed.federated.experiment import Experiment
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import (
     CONFIG,
-    FolderWriter,
     RunFolder,
     is_finished,
     read_result,
     require_empty,
 )
+from cwfed.federated.folder_writer import FolderWriter
 from cwfed.federated.loggers import make_reporters
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.prepared import PreparedRun

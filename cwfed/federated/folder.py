@@ -1,11 +1,8 @@
 """The run folder: everything needed to trust and repeat a result."""
 
-import errno
 import hashlib
 import json
 import logging
-import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -16,25 +13,17 @@ import yaml
 
 from cwfed.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.data.manifest import Manifest
-from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
+from cwfed.federated.checkpoint import load_newest
 from cwfed.federated.lock import lock_folder
-from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.options import CheckpointOptions, FaultOptions
+from cwfed.federated.options import FaultOptions
 from cwfed.federated.prepared import PreparedRun
-from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.reading import read_text
 from cwfed.results import (
-    RoundRecord,
-    append_line,
-    make_result,
-    read_lines,
     read_yaml,
     recorded_rounds,
     split_lines,
-    write_clients,
     write_json,
 )
 
@@ -222,127 +211,6 @@ def is_finished(path: Path) -> bool:
     if result is None:
         return False
     return len(split_lines(path / ROUNDS)[0]) == int(result["rounds"]) + 1
-
-
-class FolderWriter(LoopCallback):
-    """Writes rounds, checkpoints and the result as they happen.
-
-    Args:
-        folder: The run folder, created or restored.
-        run: The run.
-        options: When to save a checkpoint.
-    """
-
-    def __init__(self, folder: RunFolder, run: PreparedRun, options: CheckpointOptions) -> None:
-        self.folder = folder
-        self.run = run
-        self.options = options
-        self.loop: FederatedLoop
-        self.unsaved: FederatedState | None = None
-
-    def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
-        """Keep the loop, whose figures the client table needs."""
-        self.loop = loop
-
-    def on_round(self, record: RoundRecord, state: FederatedState) -> None:
-        """Append the round's line, then save a checkpoint: never a checkpoint without its line."""
-        due = state.round % self.options.every == 0 or state.round == self.loop.rounds
-        path = self.folder.path / ROUNDS
-        with uninterrupted():
-            if state.round > 0 and not path.exists():
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            append_line(path, record.to_line())
-            self.unsaved = state if state.round > 0 else None
-            if due:
-                self.save()
-
-    def save(self) -> None:
-        """Save the last finished round, unless that has been done.
-
-        Where `CheckpointOptions.every` is above 1, its state is kept for that until the next one.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        with uninterrupted():
-            if self.unsaved:
-                identity = self.folder.identity(self.run)
-                folder = self.folder.path / CHECKPOINTS
-                save_checkpoint(folder, self.unsaved, identity, self.options.keep)
-            self.unsaved = None
-
-    def close(self) -> None:
-        """Save the last finished round, if it can be; what ended the run is what matters."""
-        try:
-            self.save()
-        except OSError as error:
-            log.debug("the last round could not be saved: %s", error)
-
-    def on_end(self, state: FederatedState) -> None:
-        """Write the client table and, last, the result."""
-        lines = read_lines(self.folder.path / ROUNDS)
-        write_clients(self.folder.path / CLIENTS, self._client_rows(state, lines[-1]))
-        write_json(self.folder.path / RESULT, make_result(lines, self._about(state)))
-
-    def _client_rows(self, state: FederatedState, line: Mapping[str, Any]) -> list[dict[str, Any]]:
-        manifest = self.run.data.manifest
-        classes = (self.run.data.label_counts_MK("train", "val", "test") > 0).sum(1).tolist()
-        distances = self.loop.distances_M(state).tolist()
-        received = line["received"]["correct"]
-        post_local = line["post_local"]["correct"] if line["post_local"] else None
-        return [
-            {
-                "client": client,
-                "samples": len(split.train) + len(split.val) + len(split.test),
-                "train": len(split.train),
-                "val": len(split.val),
-                "test": len(split.test),
-                "classes": classes[client],
-                "accuracy_received": _ratio(received[client], len(split.test)),
-                "accuracy_post_local": _ratio(post_local[client], len(split.test))
-                if post_local
-                else "",
-                "R": distances[client],
-            }
-            for client, split in enumerate(manifest.clients)
-        ]
-
-    def _about(self, state: FederatedState) -> dict[str, Any]:
-        experiment, data = self.run.experiment, self.run.data
-        return {
-            "algorithm": experiment.algorithm.name,
-            "dataset": data.images.name,
-            "num_clients": data.num_clients,
-            "num_classes": data.images.num_classes,
-            "parameters": sum(p.numel() for p in self.run.model.parameters()),
-            "seed": experiment.seed,
-            "hashes": {
-                "config": config_hash(self.folder.config),
-                "partition": data.manifest.hash,
-                "dataset": data.images.content_hash,
-                "models": _models_hash(state),
-            },
-            "versions": {"python": platform.python_version(), **versions()},
-            "hardware": {
-                "machine": platform.machine(),
-                "system": platform.platform(),
-                "cores": os.cpu_count(),
-                **asdict(self.run.trainer),
-            },
-        }
-
-
-def _ratio(correct: int, total: int) -> float | str:
-    return correct / total if total else ""
-
-
-def _models_hash(state: FederatedState) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(state.received):
-        digest.update(name.encode())
-        for value in state.received[name]:
-            digest.update(value.contiguous().cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:
