@@ -1,3 +1,4 @@
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,14 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_works():
+    """A Lightning fit that was interrupted leaves Ctrl-C ignored; the next test may need it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
