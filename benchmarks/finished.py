@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.jobs import cell_hash
 from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, read_result
-from cwfed.results import METRICS, read_lines
+from cwfed.results import METRICS, read_lines, read_yaml
 
 DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""
@@ -51,7 +49,7 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
     result = read_result(folder)
     if result is None:
         raise ValueError(f"{folder}: expected a finished run, got one without a whole {RESULT}")
-    config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    config = read_yaml(folder / CONFIG, "a configuration")
     lines = read_lines(folder / ROUNDS)
     return {
         "key": result["hashes"]["config"],

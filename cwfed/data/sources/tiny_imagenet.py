@@ -18,6 +18,7 @@ from cwfed.data.sources.base import (
     require_positive,
 )
 from cwfed.data.sources.download import Remote, fetch
+from cwfed.reading import read_text
 
 FOLDER = "tiny-imagenet-200"
 ARCHIVE = f"{FOLDER}.zip"
@@ -89,7 +90,7 @@ class TinyImageNet(FileSource):
         return {"num_classes": self.num_classes}
 
     def _read(self, images: tuple[Path, ...], words: Path) -> Reading:
-        text = words.read_text(encoding="utf-8", errors="replace") if words.is_file() else ""
+        text = read_text(words, errors="replace") if words.is_file() else ""
         labels, names = self._classes([path.as_posix() for path in images], images[0], text)
         encoded = (
             Encoded(str(path), "", path.read_bytes(), labels[_wnid(path.as_posix())])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cwfed.federated.folder import PARTITION, config_hash
+from cwfed.reading import read_text
 from cwfed.report.run import Run
 from cwfed.results import METRICS, make_result
 
@@ -192,7 +193,7 @@ def read_facts(run: Run, name: str) -> Facts:
 def _partition(run: Run, notes: list[str]) -> dict[str, Any]:
     path = run.path / PARTITION
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
         return {
             "hash": str(document["hash"]),
             "dataset": document["dataset"].get("name"),
@@ -201,7 +202,7 @@ def _partition(run: Run, notes: list[str]) -> dict[str, Any]:
         }
     except FileNotFoundError:
         notes.append(f"{PARTITION} is missing: nothing can be said by client, nor compared.")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         notes.append(f"{PARTITION} is damaged: nothing can be said by client, nor compared.")
     return {}
 
