@@ -28,6 +28,7 @@ from cwfed.federated.experiment import Experiment
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import (
     CONFIG,
+    RESULT,
     RunFolder,
     is_finished,
     read_result,
@@ -42,6 +43,7 @@ from cwfed.federated.signals import Stop
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.figures.style import SUFFIXES
+from cwfed.reading import reading
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
@@ -274,9 +276,11 @@ def _show_result(path: Path) -> None:
     result = read_result(path)
     assert result is not None
     terminal = Terminal()
+    with setting_up(), reading(path / RESULT, "the result of a run"):
+        table = result_table(result)
     # A run is not a failure because nobody can read its table: a closed pipe, a full disk.
     with suppress(OSError):
-        terminal.print(result_table(result))
+        terminal.print(table)
         terminal.say(f"run folder: {path}{os.sep}")
 
 

@@ -536,6 +536,16 @@ def test_a_damaged_result_is_written_again(finished, tmp_path, damage):
     assert ours["hashes"] == theirs["hashes"]
 
 
+@pytest.mark.parametrize("damage", [{"received": 1}, {"received": {"last": []}}])
+def test_a_result_that_makes_no_sense_is_named(finished, tmp_path, damage, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | damage))
+    assert main(["fit", "--resume", str(folder)]) == 2
+    assert "result.json: expected the result of a run" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("damage", ["[1]", "null", "", "{"])
 def test_a_damaged_partition_is_named(finished, tmp_path, damage, capsys):
     folder = tmp_path / "run"
