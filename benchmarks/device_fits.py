@@ -11,10 +11,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import yaml
-
 from benchmarks.deadline import Deadline
-from cwfed.results import read_lines
+from cwfed.results import read_lines, read_yaml
 
 POLL = 0.1
 _WARM, _MEASURED = 2, 3
@@ -84,7 +82,7 @@ class Fit:
     def settled(self) -> dict[str, str]:
         """Return how its convolutions turned out fastest, as options for runs like it."""
         path = self.folder / "config.yaml"
-        trainer = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("trainer") or {}
+        trainer = (read_yaml(path) or {}).get("trainer") or {}
         if trainer.get("engine") != "vectorized":
             return {}
         return {f"--trainer.{name}": trainer[name] for name in ("kernel", "memory_format")}

@@ -4,7 +4,6 @@ A job's key is the hash that ``cwfed`` gives its resolved configuration, so it i
 machine and for every way to write the same run. The cell's key leaves out rounds and seed, too.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from benchmarks.fields import choose
 from benchmarks.profiles import Profile, generated_options
 from benchmarks.tables import Table
 from cwfed.aggregators import CFL
-from cwfed.cli.files import UsageError, order_arguments
+from cwfed.cli.files import UsageError, as_arguments, order_arguments
 from cwfed.cli.parser import absolute_paths, add_fit_options, build, make_parser, parse, plain
 from cwfed.federated.experiment import Experiment
 from cwfed.federated.folder import config_hash
@@ -207,7 +206,7 @@ def _resolve_cell(
             own |= {**generated_options(column.config, own), **column.generated}
         arguments = [
             *("--config", column.config, "--algorithm", row.algorithm),
-            *_arguments({**own, **profile.options, **base}),
+            *as_arguments({**own, **profile.options, **base}),
         ]
         config, experiment = resolver.resolve(arguments)
     except UsageError as error:
@@ -216,14 +215,6 @@ def _resolve_cell(
         said = said.replace("--algorithm: ", f"rows.{row_name}.algorithm: ", 1)
         raise UsageError(f"{where}: {said}") from error
     return config, _reason_to_skip(experiment)
-
-
-def _arguments(options: Mapping[str, Any]) -> list[str]:
-    return [
-        f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in options.items()
-        if value is not None
-    ]
 
 
 def _reason_to_skip(experiment: Experiment) -> str | None:

@@ -1,6 +1,7 @@
 """Where configuration files are found, and in which order they count."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,17 @@ def take_option(arguments: Sequence[str], option: str) -> tuple[list[str], list[
         else:
             rest.append(argument)
     return taken, rest
+
+
+def as_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Return options by dotted name as they are typed; those that are None are left out.
+
+    Example:
+        >>> as_arguments({"rounds": 3, "algorithm.aggregator.scope": "all", "seed": None})
+        ['--rounds=3', '--algorithm.aggregator.scope=all']
+    """
+    return [
+        f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in options.items()
+        if value is not None
+    ]

@@ -1,9 +1,8 @@
 """``cwfed report``: a page of one or many runs."""
 
-import json
 from collections.abc import Sequence
 
-from cwfed.cli.files import UsageError, order_arguments, output_file, user_path
+from cwfed.cli.files import UsageError, as_arguments, order_arguments, output_file, user_path
 from cwfed.cli.guard import PlainParser, Terminal, setting_up
 from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
 from cwfed.federated.experiment import blaming
@@ -51,11 +50,7 @@ class CellReader:
         Raises:
             UsageError: The cell does not resolve.
         """
-        options = [
-            f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
-            for name, value in cell.options.items()
-            if value is not None
-        ]
+        options = as_arguments(cell.options)
         arguments = ["--config", cell.config, "--algorithm", cell.algorithm, *options]
         try:
             config = parse(self.parser, order_arguments(arguments))
