@@ -52,8 +52,9 @@ def _runs(section: Section, column: Column, row: str, folders: Folders) -> dict[
     }
     runs = {}
     for seed, key in lines.items():
-        for folder in folders.get(key, [])[:1]:
-            run = Run.load(folder)
-            if run.snapshot_rounds:
-                runs[seed] = run
+        # Of copies of a run, an older one may lack snapshots.
+        copies = map(Run.load, folders.get(key, ()))
+        run = next((copy for copy in copies if copy.snapshot_rounds), None)
+        if run:
+            runs[seed] = run
     return runs

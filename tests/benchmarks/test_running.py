@@ -123,7 +123,10 @@ def test_norms_are_drawn_from_run_folders_and_missed_where_there_are_none(finish
     table = write_table(tmp_path, heatmaps=["local", "fedavg"])
     norms = "small-tiny-2r-generated-norms.png"
     options = ["report", str(table), "--profile", "smoke", "--ledger", str(runs / "ledger.jsonl")]
-    assert main([*options, "--runs", str(runs), "-o", str(tmp_path / "a")]) == 0
+    copies = tmp_path / "copies"
+    shutil.copytree(runs, copies / "1", ignore=shutil.ignore_patterns("snapshots"))
+    shutil.copytree(runs, copies / "2")
+    assert main([*options, "--runs", str(copies), "-o", str(tmp_path / "a")]) == 0
     assert (tmp_path / "a" / norms).read_bytes().startswith(b"\x89PNG")
     assert f"({norms})" in (tmp_path / "a" / "small.md").read_text()
     # The ledger alone has no norms: said, not passed over.
