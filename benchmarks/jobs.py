@@ -152,14 +152,20 @@ def _refuse_twin(first: Job, second: Job) -> None:
     Raises:
         UsageError: The jobs share a key and read other files.
     """
-    for name in ("data", "partition"):
-        paths = [(job.config[name].get("init_args") or {}).get("path") for job in (first, second)]
-        if paths[0] != paths[1]:
+    places, others = places_of(first.config), places_of(second.config)
+    for name in {**places, **others}:
+        if places.get(name) != others.get(name):
             raise UsageError(
-                f"{name}.path: expected one path in cells that differ in nothing else, got "
-                f"{paths[0]} in {first.label} and {paths[1]} in {second.label}; put them into "
-                "tables of their own, each with its own --runs and --ledger"
+                f"{name}: expected one path in cells that differ in nothing else, got "
+                f"{places.get(name)} in {first.label} and {others.get(name)} in {second.label}; "
+                "put them into tables of their own, each with its own --runs and --ledger"
             )
+
+
+def places_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files that a configuration's data and partition are read from, by option."""
+    arguments = {name: config[name].get("init_args") or {} for name in ("data", "partition")}
+    return {f"{name}.path": own["path"] for name, own in arguments.items() if own.get("path")}
 
 
 def check_only(tables: Sequence[Table], only: Sequence[str] | None) -> None:

@@ -49,13 +49,21 @@ def append(path: Path, line: Mapping[str, Any]) -> bool:
     Whole or not at all: the file is replaced, under a lock that other writers wait for.
 
     Raises:
-        UsageError: The ledger is damaged.
+        UsageError: The ledger is damaged, or has the run on another partition.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # The folder's lock: the file itself is replaced, and its lock would go with it.
     with waiting_for(path.parent):
         lines = read_ledger(path)
-        if any((old["key"], old["seed"]) == (line["key"], line["seed"]) for old in lines):
+        for old in lines:
+            if (old["key"], old["seed"]) != (line["key"], line["seed"]):
+                continue
+            if old["partition_hash"] != line["partition_hash"]:
+                raise UsageError(
+                    f"{path}: expected the run {line['key'][:12]} on the partition "
+                    f"{old['partition_hash'][:12]}, got {line['partition_hash'][:12]}: other data "
+                    "or another manifest; give it a --ledger of its own"
+                )
             return False
         texts = [json.dumps(each, allow_nan=False) + "\n" for each in [*lines, line]]
         write_atomic(path, "".join(texts))

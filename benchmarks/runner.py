@@ -113,6 +113,9 @@ class Runner:
         """Start a job, or return at once how it ended."""
         if job.skip:
             return SKIPPED, job.skip
+        conflict = self.place.conflict(job)
+        if conflict:
+            return FAILED, conflict
         if self.place.result_folder(job):
             return self._keep(job)
         failure = self.place.failure(job)

@@ -7,7 +7,7 @@ are looked for from the folder in which the command is given, not from that of t
 known by its options: neither the code of your classes nor the place of a data set or manifest is
 part of them. After a change of code give the method another name, or new ``--runs`` and
 ``--ledger``; cells that differ only in a path belong into tables with ``--runs`` and ``--ledger``
-of their own.
+of their own (a run on another partition is noticed and refused).
 """
 
 from collections.abc import Mapping

@@ -16,10 +16,11 @@ from typing import Any
 import yaml
 
 from benchmarks.finished import find_finished
-from benchmarks.jobs import Job, Resolver, read_config
+from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
 from cwfed.cli.files import UsageError
-from cwfed.federated.folder import CONFIG, ROUNDS, read_result
+from cwfed.data.manifest import Manifest
+from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.federated.lock import is_locked
 from cwfed.results import write_atomic, write_json
 
@@ -66,6 +67,9 @@ class Workplace:
         """Return what has become of a job, in a word, and why or where; looks, never starts."""
         if job.skip:
             return SKIPPED, job.skip
+        conflict = self.conflict(job)
+        if conflict:
+            return FAILED, conflict
         done = read_result(self.folder(job)) and self.folder(job)
         done = done or next(iter(self._finished.get(job.key, [])), None)
         if done:
@@ -93,6 +97,28 @@ class Workplace:
             if result and result["hashes"]["partition"] == self._partition(job):
                 return folder
         return None
+
+    def conflict(self, job: Job) -> str | None:
+        """Return why the run in the job's folder is not the job's, or None.
+
+        A key leaves out where files are: another file in the same place, or the same options with
+        another place, would be taken for the run that is there.
+        """
+        places, path = places_of(job.config), self.folder(job) / PARTITION
+        if not places or not path.is_file():
+            return None
+        try:
+            found = Manifest.load(path).hash
+        except (ValueError, OSError) as error:
+            return str(error)
+        expected = self._partition(job)
+        if expected in (None, found):
+            return None
+        given = ", ".join(f"{name} {place}" for name, place in places.items())
+        return (
+            f"{self.folder(job)}: expected a run of the partition {str(expected)[:12]} ({given}), "
+            f"got one of {found[:12]}; give this table --runs and --ledger of its own"
+        )
 
     def claim(self, job: Job) -> Claim | None:
         """Take the right to run the job; None while another process runs it."""

@@ -413,6 +413,36 @@ def test_a_line_of_a_saved_partition_is_verified_with_its_file(finished, tmp_pat
     assert f"partition: expected {line['partition_hash'][:12]}, got" in capsys.readouterr().out
 
 
+def test_a_run_of_another_manifest_is_not_taken_for_the_tables_own(finished, tmp_path, capsys):
+    _, runs = finished
+    saved = tmp_path / "given.json"
+    shutil.copy(cells(runs)[0] / "partition.json", saved)
+    columns = {
+        "given": {
+            "config": "quickstart",
+            "generated": {"partition": "FromManifest", "partition.path": str(saved)},
+        }
+    }
+    rows = {"fedavg": {"metric": "received"}}
+    table = write_table(tmp_path, columns=columns, rows=rows, paper={})
+    assert run(table, tmp_path / "runs") == 0
+    manifest = Manifest.load(saved)
+    replace(manifest, clients=manifest.clients[::-1]).save(saved)
+    capsys.readouterr()
+    assert run(table, tmp_path / "runs") == 1
+    said = capsys.readouterr().err
+    assert f"expected a run of the partition {Manifest.load(saved).hash[:12]}" in said
+    assert f"got one of {manifest.hash[:12]}; give this table --runs" in said
+    assert main(["status", str(table), "--profile", "smoke", "--runs", str(tmp_path / "runs")]) == 0
+    assert "failed       small/fedavg/given seed 0: " in (said := capsys.readouterr().out)
+    assert "expected a run of the partition" in said
+    # Its own folder, yet the ledger of the other.
+    options = ["--ledger", str(tmp_path / "runs" / "ledger.jsonl")]
+    assert run(table, tmp_path / "more", *options) == 1
+    assert "on the partition" in capsys.readouterr().err
+    assert run(table, tmp_path / "more") == 0
+
+
 def test_the_list_names_every_table_and_profile(capsys):
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
