@@ -58,6 +58,32 @@ def browser():
 @pytest.fixture
 def page(browser, page_file):
     """The page, opened; at the end there must have been no error and no request."""
+    yield from watch(browser, page_file)
+
+
+@pytest.fixture
+def long_page(browser, page_runs, tmp_path):
+    """A page of two runs with more rounds, in which the accuracy says which round it is."""
+    for seed in (0, 1):
+        run = tmp_path / "runs" / f"fedavg-{seed}"
+        shutil.copytree(page_runs / run.name, run)
+        (run / "config.yaml").write_text(
+            (run / "config.yaml").read_text().replace("\nrounds: 3\n", "\nrounds: 20\n")
+        )
+        path = run / "rounds.jsonl"
+        line = json.loads(path.read_text().splitlines()[-1])
+        lines = []
+        for number in range(21):
+            scores = {**line["received"], "accuracy": number / 100 + seed / 1000}
+            lines.append({**line, "round": number, "received": scores})
+        path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+        result = json.loads((run / "result.json").read_text()) | {"rounds": 20}
+        (run / "result.json").write_text(json.dumps(result))
+    write_page(make_payload(find_runs([tmp_path / "runs"])), tmp_path / "page.html")
+    yield from watch(browser, tmp_path / "page.html")
+
+
+def watch(browser, page_file):
     opened = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light")
     said, asked = [], []
     opened.on("console", lambda message: said.append(message.text))
@@ -69,6 +95,34 @@ def page(browser, page_file):
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert opened.evaluate("window.hacked") is None
     opened.close()
+
+
+# Lowest and highest number that is drawn, over all series.
+DRAWN = """() => {
+    const chart = [...charts].find(([plot]) => plot.closest('#curves'))[1];
+    return chart.getOption().series.map((one) => [one.type, one.data.map((p) => p[0]),
+        one.data.map((p) => p[1])]);
+}"""
+
+
+def test_curves_are_narrowed_to_their_end(long_page):
+    long_page.wait_for_selector("#curves canvas")
+    for choice, first in (("1", 0), ("0.5", 10), ("0.2", 16)):
+        long_page.check(f"input[name=span][value='{choice}']", force=True)
+        series = long_page.evaluate(DRAWN)
+        rounds = list(range(first, 21))
+        assert [drawn for _, drawn, _ in series] == [rounds, rounds, rounds]  # a band and a line
+        means = [number + 0.05 for number in rounds]
+        assert series[-1][2] == pytest.approx(means, abs=0.01)  # as packed
+        said = f", drawn from round {first}."
+        assert (said in long_page.inner_text("#curves figcaption")) == (first > 0)
+    assert len(numbers(long_page, "Accuracy (received) by round")) == 22
+
+
+def test_few_rounds_are_always_drawn_whole(page):
+    page.wait_for_selector("#curves canvas")
+    assert page.locator("input[name=span]").count() == 3
+    assert not page.locator("input[name=span]").first.is_visible()
 
 
 def column(page, index):

@@ -15,7 +15,7 @@ function richest(settings) {
 
 const state = {
   dataset: "", setting: richest(DATA.settings), hidden: new Set(), metric: "received", choice: "last",
-  sort: { column: "", descending: true }, view: "methods", figure: "accuracy",
+  sort: { column: "", descending: true }, view: "methods", figure: "accuracy", span: "1",
   pair: ["", ""], run: -1, step: -1, part: "train", scale: "norms",
 };
 const watchers = [];
@@ -75,7 +75,9 @@ const COLOURS = {
     "#9a8fe0", "#c77dff", "#c2a07c"],
 };
 const DASHES = ["solid", [7, 4], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 1, 2]];
-const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "roundRect", "arrow"];
+// Each centred on its point.
+const MARKS = ["circle", "rect", "triangle", "diamond", "path://M-1,-3H1V-1H3V1H1V3H-1V1H-3V-1H-1Z", "roundRect",
+  "path://M-3,-3H3L0,3Z"];
 const LABELS = [...new Set(DATA.settings.flatMap((s) => s.variants.map((v) => v.label)))].sort();
 
 const dark = () => document.documentElement.dataset.theme === "dark";

@@ -8,6 +8,16 @@ const FIGURES = {
 const curveName = (figure) =>
   (figure === "accuracy" || figure === "loss" ? `${state.metric}_${figure}` : figure);
 
+/** Shares of the rounds, counted from the end, that the curves may be narrowed to. */
+const SPANS = { 1: "all", 0.5: "last half", 0.2: "last fifth" };
+const LEAST_TO_NARROW = 10;
+
+/** The first round that is drawn. */
+function firstDrawn() {
+  const rounds = setting() ? setting().rounds : 0;
+  return rounds < LEAST_TO_NARROW || state.span === "1" ? 0 : Math.floor(rounds * (1 - state.span));
+}
+
 /** Mean, lowest and highest over seeds, round by round. */
 function average(runs, name) {
   const rounds = runs[0].curves.rounds, all = runs.map((run) => unpack(run.curves[name]));
@@ -46,17 +56,18 @@ const MOST_BANDS = 6;
 const banded = (variants) => variants.filter((v) => v.counted.length > 1).length <= MOST_BANDS;
 
 function curveSeries(variants, name, scale) {
-  const bands = banded(variants);
+  const bands = banded(variants), first = firstDrawn();
   return variants.flatMap((variant) => {
     const runs = counted(variant), series = [];
     if (runs.length) {
-      const points = average(runs, name);
+      const points = average(runs, name).filter((p) => p.round >= first);
       if (bands && runs.length > 1) series.push(...bandSeries(variant, points, scale));
       series.push(lineSeries(variant, points.map((p) => ({ x: p.round, y: p.mean })), scale));
     }
     for (const run of variant.runs.map((i) => DATA.runs[i]).filter((r) => !r.finished && r.curves)) {
       const values = unpack(run.curves[name]);
-      const points = run.curves.rounds.map((round, i) => ({ x: round, y: values[i] }));
+      const points = run.curves.rounds.map((round, i) => ({ x: round, y: values[i] }))
+        .filter((p) => p.x >= first);
       const line = lineSeries(variant, points, scale);
       series.push({ ...line, name: `${variant.label}, unfinished (${run.name})`,
         lineStyle: { ...line.lineStyle, width: 1, opacity: 0.7 } });
@@ -88,15 +99,18 @@ function drawCurves() {
     const options = Object.entries(FIGURES);
     element.append(
       make("div", { class: "row" }, toggle("Figure", "figure", options, state.figure,
-        (value) => update({ figure: value }))),
+        (value) => update({ figure: value })),
+      toggle("Rounds drawn", "span", Object.entries(SPANS).sort(([a], [b]) => b - a), state.span,
+        (value) => update({ span: value }))),
       make("div", { class: "keys" }), curveFigure.element);
   }
+  element.querySelector("input[name=span]").closest(".field").hidden = !setting() || setting().rounds < LEAST_TO_NARROW;
   element.querySelector(".keys").replaceChildren(legend(variants));
   const accuracy = state.figure === "accuracy", scored = accuracy || state.figure === "loss";
   const word = FIGURES[state.figure] + (scored ? ` (${METRICS[state.metric]})` : "");
   const series = curveSeries(variants, curveName(state.figure), accuracy ? 100 : 1);
   curveFigure.draw(lineOption(series, "round", accuracy ? "accuracy, %" : word, accuracy),
-    `${scaleOf(variants)}. Lines are means over seeds${banded(variants)
+    `${scaleOf(variants)}${firstDrawn() ? `, drawn from round ${firstDrawn()}` : ""}. Lines are means over seeds${banded(variants)
       ? ", bands reach from the lowest to the highest seed"
       : `; switch methods off until ${MOST_BANDS} are left for bands from the lowest to the highest seed`}. `
     + curveEnds(variants), curveTable(variants),

@@ -99,7 +99,7 @@ const DRAWERS = [
   [drawChips, ["dataset", "setting", "hidden"]],
   [drawSummary, ["dataset", "setting", "metric", "choice"]],
   [drawTable, ["dataset", "setting", "hidden", "metric", "choice", "sort", "view"]],
-  [drawCurves, ["setting", "hidden", "metric", "figure"]],
+  [drawCurves, ["setting", "hidden", "metric", "figure", "span"]],
   [drawClients, ["setting", "hidden", "metric", "choice", "pair"]],
   [drawCost, ["setting", "hidden", "metric"]],
   [drawInside, ["setting", "hidden", "run", "step", "part", "scale"]],
