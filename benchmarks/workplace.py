@@ -20,9 +20,9 @@ from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
 from cwfed.cli.files import UsageError
 from cwfed.data.manifest import Manifest
-from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, read_result
+from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, config_hash, read_result
 from cwfed.federated.lock import is_locked
-from cwfed.results import write_atomic, write_json
+from cwfed.results import read_yaml, write_atomic, write_json
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "done",
@@ -101,23 +101,32 @@ class Workplace:
     def conflict(self, job: Job) -> str | None:
         """Return why the run in the job's folder is not the job's, or None.
 
-        A key leaves out where files are: another file in the same place, or the same options with
-        another place, would be taken for the run that is there.
+        Somebody may have made it longer or changed it. A key leaves out where files are: another
+        file in the same place, or another place, would be taken for the run that is there.
         """
-        places, path = places_of(job.config), self.folder(job) / PARTITION
-        if not places or not path.is_file():
-            return None
+        folder = self.folder(job)
         try:
-            found = Manifest.load(path).hash
+            found = _configuration(folder)
+            if found not in (None, job.key):
+                return (
+                    f"{folder}: expected the run {job.key[:12]}, got {found[:12]}: made longer or "
+                    "changed since; move it away"
+                )
+            return self._other_partition(job, folder / PARTITION)
         except (ValueError, OSError) as error:
             return str(error)
-        expected = self._partition(job)
+
+    def _other_partition(self, job: Job, path: Path) -> str | None:
+        places = places_of(job.config)
+        if not places or not path.is_file():
+            return None
+        found, expected = Manifest.load(path).hash, self._partition(job)
         if expected in (None, found):
             return None
         given = ", ".join(f"{name} {place}" for name, place in places.items())
         return (
-            f"{self.folder(job)}: expected a run of the partition {str(expected)[:12]} ({given}), "
-            f"got one of {found[:12]}; give this table --runs and --ledger of its own"
+            f"{path.parent}: expected a run of the partition {str(expected)[:12]} ({given}), got "
+            f"one of {found[:12]}; give this table --runs and --ledger of its own"
         )
 
     def claim(self, job: Job) -> Claim | None:
@@ -199,3 +208,11 @@ class Workplace:
         except (UsageError, ValueError, OSError):
             return None
         return manifest.hash
+
+
+def _configuration(folder: Path) -> str | None:
+    """Return the hash of the configuration of the run in a folder; None if there is none."""
+    result, path = read_result(folder), folder / CONFIG
+    if result:
+        return str(result["hashes"]["config"])
+    return config_hash(read_yaml(path, "a configuration")) if path.is_file() else None

@@ -23,7 +23,6 @@ from cwfed.cli.files import GROUPS, UsageError, user_path
 from cwfed.cli.guard import Terminal
 from cwfed.cli.main import showing_messages
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.folder import is_finished
 from cwfed.federated.lock import unlocked_afterwards
 from cwfed.federated.options import Algorithm
 from cwfed.federated.progress import ProgressPrinter
@@ -79,6 +78,7 @@ def fit(
 def resume(
     path: str | Path,
     *,
+    rounds: int | None = None,
     data_dir: str | Path | None = None,
     faults: Mapping[str, Any] | None = None,
     wandb: Mapping[str, Any] | None = None,
@@ -88,6 +88,8 @@ def resume(
 
     Args:
         path: The run folder.
+        rounds: More rounds than the run was to have, finished or not: it goes on to that many, to
+            the numbers of a run that was to have them from the start.
         data_dir: Where the data set lies, if it has moved.
         faults: ``{"policy": "exclude"}`` or ``{"policy": "stop"}``: what is done from now on about
             clients that fail.
@@ -108,11 +110,10 @@ def resume(
         arguments = ["--resume", os.fspath(path)]
         if data_dir is not None:
             arguments.append(f"--data_dir={os.fspath(data_dir)}")
-        arguments += _arguments(
-            {n: o for n, o in (("faults", faults), ("wandb", wandb)) if o is not None}
-        )
+        given = {"rounds": rounds, "faults": faults, "wandb": wandb}
+        arguments += _arguments({name: it for name, it in given.items() if it is not None})
         plan = plan_fit(arguments)
-    if is_finished(plan.path):
+    if plan.done:
         return Run.load(plan.path)
     return _train(plan, progress)
 

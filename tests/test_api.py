@@ -63,6 +63,9 @@ def test_a_signal_and_resume_in_the_same_process(tmp_path, monkeypatch):
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     assert resumed.result["hashes"] == whole.result["hashes"]
     assert cwfed.resume(tmp_path / "cut").result == resumed.result
+    longer = cwfed.resume(tmp_path / "cut", rounds=whole.result["rounds"] + 1, progress=False)
+    assert longer.result["rounds"] == whole.result["rounds"] + 1
+    assert lines(tmp_path / "cut")[:-1] == lines(tmp_path / "whole")
     with pytest.raises(ValueError, match="run_dir: expected an empty or new folder"):
         cwfed.fit("quickstart", run_dir=tmp_path / "cut", **SMALL)
 

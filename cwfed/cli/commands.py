@@ -47,11 +47,12 @@ from cwfed.reading import reading
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
+from cwfed.results import read_yaml
 
 log = logging.getLogger("cwfed")
 
-_CHANGEABLE = ("--data_dir", "--wandb.mode", "--faults.policy")
-"""What a resumed run may do otherwise, since no number depends on it."""
+_CHANGEABLE = ("--rounds", "--data_dir", "--wandb.mode", "--faults.policy")
+"""What a resumed run may do otherwise, since no number of the rounds before depends on it."""
 
 
 @dataclass
@@ -63,12 +64,19 @@ class FitPlan:
         config: The parsed configuration.
         path: The run folder.
         resume: Whether the folder holds the run already.
+        longer: Whether that run was to have fewer rounds.
     """
 
     parser: ArgumentParser
     config: Namespace
     path: Path
     resume: bool
+    longer: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.resume and not self.longer and is_finished(self.path)
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -77,7 +85,7 @@ def fit(arguments: Sequence[str]) -> int:
     with stop.watch():
         try:
             plan = plan_fit(arguments)
-            if plan.resume and is_finished(plan.path):
+            if plan.done:
                 log.info("%s is finished already; nothing changed", plan.path)
                 _show_result(plan.path)
                 return 0
@@ -102,7 +110,8 @@ def plan_fit(arguments: Sequence[str]) -> FitPlan:
     with setting_up():
         config = parse(parser, order_arguments(arguments))
         path = resumed or _new_folder(config)
-    return FitPlan(parser, config, path, bool(resumed))
+        longer = resumed is not None and _is_longer(resumed, config.rounds)
+    return FitPlan(parser, config, path, bool(resumed), longer)
 
 
 def partition(arguments: Sequence[str]) -> int:
@@ -246,6 +255,17 @@ def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
                 f"{', '.join(_CHANGEABLE)} beside --resume, got {argument}"
             )
     return ["--config", str(folder / CONFIG), *others]
+
+
+def _is_longer(folder: Path, rounds: int) -> bool:
+    """Return whether rounds are more than the folder's configuration says."""
+    stored = read_yaml(folder / CONFIG, "a configuration").get("rounds", rounds)
+    if rounds < stored:
+        raise UsageError(
+            f"--rounds: expected at least the {stored} of the run, got {rounds}: a run can be made "
+            f"longer, not shorter"
+        )
+    return bool(rounds > stored)
 
 
 def _default_folder(config: Namespace) -> Path:

@@ -224,5 +224,7 @@ _TRUSTED_HELP = (
     "Default: the environment variable CWFED_TRUSTED_MODULES, else any module."
 )
 _RUN_DIR_HELP = "The run folder itself; new or empty. Default: a new folder below runs/."
-_RESUME_HELP = "Run folder to continue after an interruption, to the same numbers."
+_RESUME_HELP = (
+    "Run folder to continue after an interruption, to the same numbers; with --rounds for longer."
+)
 _LOGGER_HELP = "tensorboard, wandb, Lightning loggers by class_path, or a list of these."

@@ -87,7 +87,11 @@ def _prune(folder: Path, newest: int, keep: int) -> None:
 
 
 def load_newest(
-    folder: Path, identity: str, like: FederatedState | None = None, latest: int | None = None
+    folder: Path,
+    identity: str,
+    like: FederatedState | None = None,
+    latest: int | None = None,
+    earlier: str | None = None,
 ) -> FederatedState | None:
     """Load the newest checkpoint that is whole; None if none was ever finished.
 
@@ -97,6 +101,7 @@ def load_newest(
         like: The state before the first round: what is loaded must have the same names, shapes and
             dtypes in its models and in the method's state.
         latest: The last round that it may be of.
+        earlier: The same hash as earlier versions made it; it will do, too.
 
     Raises:
         ValueError: A whole checkpoint belongs to another configuration, partition or version, or
@@ -112,7 +117,7 @@ def load_newest(
             passed_over.append(f"{path.name} is of a round that is not recorded")
         else:
             try:
-                return _load(path, round_, identity, like)
+                return _load(path, round_, (identity, earlier), like)
             except _Damaged as error:
                 passed_over.append(f"{path.name} is damaged ({error})")
         log.warning("%s; looking for the one before", passed_over[-1])
@@ -123,7 +128,9 @@ def load_newest(
     return None
 
 
-def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -> FederatedState:
+def _load(
+    path: Path, round_: int, identities: tuple[str, str | None], like: FederatedState | None
+) -> FederatedState:
     require_regular(path)
     seal = _read_seal(path.with_suffix(".json"))
     if seal["sha256"] != _sha256(path):
@@ -134,10 +141,10 @@ def _load(path: Path, round_: int, identity: str, like: FederatedState | None) -
             f"{path}: expected a checkpoint of format {FORMAT}, got {version!r}: another version "
             f"of cwfed has written it"
         )
-    if seal.get("identity") != identity:
+    if seal.get("identity") not in identities:
         raise ValueError(
             f"{path}: expected a checkpoint of this run's configuration and partition "
-            f"({identity[:12]}), got one of {str(seal.get('identity'))[:12]}"
+            f"({identities[0][:12]}), got one of {str(seal.get('identity'))[:12]}"
         )
     try:
         _require_unpacked(path)

@@ -13,7 +13,7 @@ import yaml
 
 from cwfed.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.data.manifest import Manifest
-from cwfed.federated.checkpoint import load_newest
+from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.lock import lock_folder
 from cwfed.federated.options import FaultOptions
 from cwfed.federated.prepared import PreparedRun
@@ -115,9 +115,15 @@ class RunFolder:
         write_json(self.path / LABELS, label_record(run))
 
     def identity(self, run: PreparedRun) -> str:
-        """Return the hash that a checkpoint must carry to belong to this run."""
-        text = f"{config_hash(self.config)}/{run.data.manifest.hash}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Return the hash that a checkpoint must carry to belong to this run.
+
+        The number of rounds is no part of it: what a round does does not depend on what follows.
+        """
+        return _identity({**self.config, "rounds": None}, run)
+
+    def _stored(self) -> dict[str, Any]:
+        """Return the configuration as the folder has it."""
+        return dict(read_yaml(self.path / CONFIG))
 
     def restore(self, run: PreparedRun, initial: FederatedState) -> FederatedState | None:
         """Return the newest good state, and cut ``rounds.jsonl`` back to it.
@@ -126,8 +132,12 @@ class RunFolder:
             run: The run.
             initial: Its state before the first round; what is returned is of the same kind.
 
+        Where the configuration has more rounds than the folder's, the folder's run is made longer:
+        its result goes, its rounds stay.
+
         Raises:
-            ValueError: The folder's partition or checkpoint is of another run.
+            ValueError: The folder's partition or checkpoint is of another run, or there is none
+                that a finished run could go on from.
         """
         lock_folder(self.path)
         self._clean()
@@ -144,19 +154,44 @@ class RunFolder:
             self._write_division(run)
         lines, damaged = recorded_rounds(self.path / ROUNDS)
         folder, last = self.path / CHECKPOINTS, len(lines) - 1
+        # In earlier versions the number of rounds was a part of it.
+        earlier = _identity(self._stored(), run)
         try:
-            state = load_newest(folder, self.identity(run), initial, last)
+            state = load_newest(folder, self.identity(run), initial, last, earlier)
         except ValueError as error:
             raise ValueError(f"{damaged}; {error}" if damaged else str(error)) from error
+        self._lengthen(run, state)
         self._cut(lines, state.round + 1 if state else 0, damaged)
-        self._keep_policy()
+        self._keep_changes()
         return state
 
-    def _keep_policy(self) -> None:
-        """Write what a resumed run does about failures into its configuration, if it is new."""
-        config = dict(read_yaml(self.path / CONFIG))
-        if (faults := self.config.get("faults")) != config.get("faults"):
-            self._write_config(config | {"faults": faults})
+    def _lengthen(self, run: PreparedRun, state: FederatedState | None) -> None:
+        """Make a run that was to have fewer rounds one that is not finished.
+
+        The configuration changes after this: a kill in between leaves the shorter run, which only
+        has to write its result again.
+        """
+        before = self._stored().get("rounds")
+        if before == self.config.get("rounds"):
+            return
+        if state is None and is_finished(self.path):
+            raise ValueError(
+                f"{self.path / CHECKPOINTS}: expected a checkpoint from which the finished run "
+                f"can go on, got none; start a new run"
+            )
+        if state:
+            keep = run.experiment.checkpoint.keep
+            save_checkpoint(self.path / CHECKPOINTS, state, self.identity(run), keep)
+        for name in (RESULT, CLIENTS):
+            (self.path / name).unlink(missing_ok=True)
+        log.info("going on to round %s instead of %s", self.config.get("rounds"), before)
+
+    def _keep_changes(self) -> None:
+        """Write what a resumed run does otherwise into its configuration."""
+        stored = self._stored()
+        changed = {n: self.config[n] for n in ("rounds", "faults") if n in self.config}
+        if stored | changed != stored:
+            self._write_config(stored | changed)
 
     def _write_config(self, config: Mapping[str, Any]) -> None:
         text = yaml.safe_dump(dict(config), sort_keys=False, width=100)
@@ -177,6 +212,11 @@ class RunFolder:
             log.info("%d recorded rounds have no checkpoint and are repeated", repeated)
         text = "".join(json.dumps(line) + "\n" for line in lines[:count])
         write_atomic(self.path / ROUNDS, text)
+
+
+def _identity(config: Mapping[str, Any], run: PreparedRun) -> str:
+    text = f"{config_hash(config)}/{run.data.manifest.hash}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def label_record(run: PreparedRun) -> dict[str, Any]:

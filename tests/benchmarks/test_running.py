@@ -20,7 +20,7 @@ from benchmarks.launch import claim, devices, explain
 from benchmarks.ledger import read_ledger
 from cwfed.cli import main as cwfed
 from cwfed.data.manifest import Manifest
-from cwfed.federated.lock import is_locked
+from cwfed.federated.lock import is_locked, unlocked_afterwards
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {
@@ -411,6 +411,34 @@ def test_a_line_of_a_saved_partition_is_verified_with_its_file(finished, tmp_pat
     replace(manifest, clients=manifest.clients[::-1]).save(swapped)
     assert main([*command, "--partition.path", str(swapped)]) == 1
     assert f"partition: expected {line['partition_hash'][:12]}, got" in capsys.readouterr().out
+
+
+def test_a_run_made_longer_by_hand_is_not_taken_for_the_shorter_one(finished, tmp_path, capsys):
+    table, given = finished
+    runs = tmp_path / "runs"
+    shutil.copytree(given, runs)
+    longer = cells(runs)[0]
+    shutil.rmtree(longer)
+    config = longer.with_name(f"{longer.name}.yaml")
+    for arguments in (
+        ["--config", config, "--run_dir", longer],
+        ["--resume", longer, "--rounds", 3],
+    ):
+        with unlocked_afterwards():
+            assert cwfed(["fit", *map(str, arguments)]) == 0
+    capsys.readouterr()
+    assert run(table, runs) == 1
+    said = capsys.readouterr().err
+    assert f"{longer}: expected the run {longer.name[-12:]}, got " in said
+    assert said.count("failed:") == 1
+    # Elsewhere, it is the run of the job that wants so many rounds.
+    longer.rename(runs / "by_hand")
+    assert run(table, runs, "--rounds", "3", "--only", read_row(runs / "by_hand")) == 0
+    assert [x["rounds"] for x in read_ledger(runs / "ledger.jsonl")] == [2, 2, 3]
+
+
+def read_row(folder):
+    return yaml.safe_load((folder / "config.yaml").read_text())["algorithm"]["name"]
 
 
 def test_a_run_of_another_manifest_is_not_taken_for_the_tables_own(finished, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """What a person types, and what comes back."""
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ import pytest
 import yaml
 
 from cwfed.cli import main
+from cwfed.federated.folder import RunFolder, config_hash
+from cwfed.federated.lock import unlocked_afterwards
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -190,6 +193,79 @@ def test_resuming_a_finished_run_changes_nothing(finished, capsys):
     assert main(["fit", "--resume", str(finished)]) == 0
     assert snapshot(finished) == before
     assert "cwfedavg on synthetic" in capsys.readouterr().out
+
+
+def resealed(folder):
+    """Seal checkpoints as earlier versions did, which counted the rounds in."""
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    partition = json.loads((folder / "partition.json").read_text())["hash"]
+    identity = hashlib.sha256(f"{config_hash(config)}/{partition}".encode()).hexdigest()
+    for path in (folder / "checkpoints").glob("*.json"):
+        assert json.loads(path.read_text())["identity"] != identity
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"identity": identity}))
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_longer_run_equals_one_that_was_to_be_so_long(finished, tmp_path, earlier):
+    same = ["--val_fraction", "0.2", "--participation", "0.5"]
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    assert fit("--run_dir", whole, *same, "--rounds", "5") == 0
+    shutil.copytree(finished, folder)
+    if earlier:
+        resealed(folder)
+    assert main(["fit", "--resume", str(folder), "--rounds", "5"]) == 0
+    assert without_seconds(folder / "rounds.jsonl") == without_seconds(whole / "rounds.jsonl")
+    results = [json.loads((each / "result.json").read_text()) for each in (folder, whole)]
+    for part in ("rounds", "received", "post_local", "hashes", "mean_R", "bytes"):
+        assert results[0][part] == results[1][part]
+    assert (folder / "clients.csv").read_bytes() == (whole / "clients.csv").read_bytes()
+    configs = [yaml.safe_load((each / "config.yaml").read_text()) for each in (folder, whole)]
+    assert config_hash(configs[0]) == config_hash(configs[1])
+    # It is finished now: without more rounds nothing happens.
+    before = snapshot(folder)
+    assert main(["fit", "--resume", str(folder), "--rounds", "5"]) == 0
+    assert snapshot(folder) == before
+
+
+def test_a_run_is_not_made_shorter(finished, capsys):
+    before = snapshot(finished)
+    assert main(["fit", "--resume", str(finished), "--rounds", "2"]) == 2
+    assert "--rounds: expected at least the 3 of the run, got 2" in capsys.readouterr().err
+    assert snapshot(finished) == before
+
+
+def test_a_finished_run_without_checkpoints_is_not_begun_again(finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    shutil.rmtree(folder / "checkpoints")
+    before = snapshot(folder)
+    assert main(["fit", "--resume", str(folder), "--rounds", "5"]) == 2
+    assert "expected a checkpoint from which the finished run can go on" in capsys.readouterr().err
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("killed", ["result gone", "configuration written"])
+def test_a_kill_while_a_run_is_made_longer_loses_nothing(finished, tmp_path, killed, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    whole = without_seconds(finished / "rounds.jsonl")
+    step = {"result gone": "_cut", "configuration written": "_write_config"}[killed]
+    original = getattr(RunFolder, step)
+
+    def stop(self, *arguments):
+        if killed != "result gone":
+            original(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, unlocked_afterwards():
+        patched.setattr(RunFolder, step, stop)
+        assert main(["fit", "--resume", str(folder), "--rounds", "5"]) == 130
+    assert not (folder / "result.json").exists()
+    assert without_seconds(folder / "rounds.jsonl") == whole
+    assert main(["fit", "--resume", str(folder)]) == 0
+    rounds = 3 if killed == "result gone" else 5
+    assert json.loads((folder / "result.json").read_text())["rounds"] == rounds
+    assert without_seconds(folder / "rounds.jsonl")[:4] == whole
 
 
 def test_the_written_config_repeats_the_run(finished, tmp_path):
@@ -596,8 +672,8 @@ def test_a_folder_that_holds_something_is_refused(finished, capsys):
 
 
 def test_a_resumed_run_keeps_its_configuration(finished, capsys):
-    assert main(["fit", "--resume", str(finished), "--rounds", "9"]) == 2
-    assert "--rounds" in capsys.readouterr().err
+    assert main(["fit", "--resume", str(finished), "--seed", "9"]) == 2
+    assert "--seed: a resumed run keeps its configuration" in capsys.readouterr().err
 
 
 def test_resuming_with_another_partition_is_refused(finished, tmp_path, capsys):
