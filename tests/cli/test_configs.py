@@ -45,7 +45,7 @@ WHAT = {
 
 def small_data(name, samples=None):
     classes, channels, size = SHAPES[name.split("_")[0]]
-    samples = samples or {10: 120, 100: 20, 200: 8}[classes]
+    samples = samples or {10: 120, 100: 20, 200: 4}[classes]
     return [
         *("--data", "SyntheticImages"),
         *("--data.num_classes", str(classes)),
