@@ -22,6 +22,10 @@ _LATEX = {
 }  # fmt: skip
 
 
+_SECONDS = (
+    "Seconds a round are those of the clock, on machines that other work may have shared: they do "
+    "not rank methods."
+)
 _PREAMBLE = "% Needs \\usepackage{booktabs,graphicx}\n"
 
 
@@ -42,14 +46,17 @@ def markdown(
     parts = [f"# {table.title}\n"]
     for section in sections:
         parts.append(f"## {'Scaled: ' * section.scaled}{section.label}\n")
-        for column in table.columns.values():
+        for column in section.columns():
             head, rows = grid(section, column)
             bold = [[f"**{cell}**" if leads else cell for cell, leads in row] for row in rows]
             parts.append(f"### {column.title}, {section.label}\n\n{_pipes(head, bold)}")
         parts += [f"![{section.label}]({name})\n" for name in plots.get(section, ())]
         if section.runs():
             parts.append(f"### Runs, {section.label}\n\n{_pipes(*provenance(section))}")
-    parts.append("".join(f"- {note}\n" for note in [*_sources(table), *table.notes, *remarks]))
+    notes = [*_sources(table), *table.notes, *remarks]
+    if any(section.runs() for section in sections):
+        notes.append(_SECONDS)
+    parts.append("".join(f"- {note}\n" for note in notes))
     return "\n".join(parts)
 
 
@@ -153,7 +160,7 @@ def _pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _latex_section(section: Section) -> str:
     blocks, width = [], 0
-    for column in section.table.columns.values():
+    for column in section.columns():
         head, rows = grid(section, column)
         width = max(width, len(head))
         body = [

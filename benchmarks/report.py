@@ -83,7 +83,7 @@ def _plot(
     missing = []
     for section in found:
         kind = "-generated" * section.generated
-        for column in section.table.columns.values():
+        for column in section.columns():
             name = f"{section.table.name}-{column.name}-{section.rounds}r{kind}"
             if not plot_column(section, column, output / f"{name}.png"):
                 continue

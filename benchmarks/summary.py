@@ -85,6 +85,10 @@ class Section:
         label = f"{self.rounds:,} of {self.table.protocol_rounds:,} rounds"
         return f"{label}, generated data" if self.generated else label
 
+    def columns(self) -> list[Column]:
+        """Return the columns that have entries."""
+        return list({entry.column.name: entry.column for entry in self.entries}.values())
+
     def runs(self) -> list[Mapping[str, Any]]:
         """Return the runs behind the figures, each once."""
         return list({line["key"]: line for entry in self.entries for line in entry.lines}.values())
@@ -147,6 +151,9 @@ def _section(
             cell = cells[row.name, column.name]
             # Scaled sections show both metrics: two readings of one run would be the same rows.
             if scaled and cell in seen:
+                continue
+            # What is missing is told by the section of the full protocol.
+            if scaled and not generated and not runs.get(cell):
                 continue
             seen.add(cell)
             lines = [line for _, line in sorted(runs.get(cell, {}).items())]

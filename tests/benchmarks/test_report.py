@@ -111,14 +111,35 @@ def test_scaled_sections_show_both_metrics_and_rank_within_one(found):
         ("b", "received"): (36.0, True),
         ("b", "post_local"): (39.0, False),
     }
-    assert {e.verdict for e in scaled.entries} == {"scaled", "missing"}
+    assert {e.verdict for e in scaled.entries} == {"scaled"}
 
 
 def test_one_run_is_shown_once_where_both_metrics_are(table):
     shared = {**CELLS, ("b", "one"): "A"}
     full, scaled = sections(table, shared, LINES, generated=False)
     assert {entry.row.name for entry in full.entries} == {"a", "b", "c", "d"}
-    assert {entry.row.name for entry in scaled.entries} == {"a", "c", "d"}
+    assert {entry.row.name for entry in scaled.entries} == {"a"}
+
+
+def test_scaled_sections_leave_out_what_was_not_run(tmp_path):
+    path = tmp_path / "two.yaml"
+    columns = {name: {"config": "quickstart", "title": name} for name in ("one", "two")}
+    paper = {name: [*values, 5.0] for name, values in TABLE["paper"].items()}
+    raw = {**TABLE, "columns": columns, "paper": paper}
+    del raw["sibling"]
+    path.write_text(yaml.safe_dump(raw, sort_keys=False))
+    table = load_table(path)
+    cells = CELLS | {(row, "two"): f"{row} two" for row in TABLE["rows"]}
+    full, scaled = sections(table, cells, LINES, generated=False)
+    assert {(e.row.name, e.column.name) for e in scaled.entries} == {("a", "one"), ("b", "one")}
+    assert [column.name for column in scaled.columns()] == ["one"]
+    assert {(e.row.name, e.column.name) for e in full.entries} == set(cells)
+    text = markdown(table, [full, scaled], [], {})
+    assert text.count("### two, ") == 1
+    assert latex([full, scaled]).count("emph{two}") == 1
+    # The only section of generated data tells what is missing.
+    generated = sections(table, cells, LINES, generated=True)[0]
+    assert {(e.row.name, e.column.name) for e in generated.entries} == set(cells)
 
 
 def test_generated_data_never_follow_the_protocol(table):
@@ -158,7 +179,8 @@ def test_markdown(table, found):
     # The published figure stands beside the metric that it is read as, and no other.
     assert "| B | received | **36.00** | 1 | n/a | scaled | n/a |" in lines
     assert "![4 rounds](curve.png)" in lines
-    assert lines[-4:] == [
+    assert lines[-1].startswith("- Seconds a round are those of the clock")
+    assert lines[-5:-1] == [
         "- Published figures: a book.",
         "- Sibling protocol: others, 2,000 rounds.",
         "- A note.",
