@@ -50,6 +50,7 @@ def markdown(
             head, rows = grid(section, column)
             bold = [[f"**{cell}**" if leads else cell for cell, leads in row] for row in rows]
             parts.append(f"### {column.title}, {section.label}\n\n{_pipes(head, bold)}")
+        parts += [f"{section.note}\n"] * bool(section.note)
         parts += [f"![{section.label}]({name})\n" for name in plots.get(section, ())]
         if section.runs():
             parts.append(f"### Runs, {section.label}\n\n{_pipes(*provenance(section))}")
@@ -170,7 +171,7 @@ def _latex_section(section: Section) -> str:
         title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{_escape(column.title)}}}}}"
         lines = [title, " & ".join(map(_escape, head)), *body]
         blocks.append("".join(f"{line} \\\\\n" for line in lines))
-    caption = _escape(f"{section.table.title}, {section.label}")
+    caption = _escape(f"{section.table.title}, {section.label}. {section.note}".rstrip(" ."))
     return (
         "\\begin{table}\n\\centering\n"
         f"\\caption{{{caption}}}\n"

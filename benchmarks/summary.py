@@ -4,7 +4,7 @@ Runs of fewer rounds than the protocol's, or on generated data, never stand in t
 those that follow it, and are never judged against published figures.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -26,7 +26,7 @@ class Entry:
         metric: ``received`` or ``post_local``.
         values: Percent, one a seed.
         lines: The runs, as lines of the ledger.
-        leads: It is the best of those that it may be compared with.
+        leads: It is the best of those that it may be compared with, on the seeds that all have.
     """
 
     row: Row
@@ -48,6 +48,12 @@ class Entry:
     def mean(self) -> float | None:
         """Mean over seeds."""
         return fmean(self.values) if self.values else None
+
+    def mean_on(self, seeds: Collection[int]) -> float:
+        """Return the mean over some of the seeds."""
+        return fmean(
+            value for seed, value in zip(self.seeds, self.values, strict=True) if seed in seeds
+        )
 
     @property
     def std(self) -> float | None:
@@ -88,6 +94,15 @@ class Section:
     def columns(self) -> list[Column]:
         """Return the columns that have entries."""
         return list({entry.column.name: entry.column for entry in self.entries}.values())
+
+    @property
+    def note(self) -> str:
+        """What bold figures mean, where they need not be the highest."""
+        for column in self.columns():
+            own = {e.seeds for e in self.entries if e.column == column and e.values}
+            if len(own) > 1:
+                return "Bold: the best on the seeds that all methods of a column have."
+        return ""
 
     def runs(self) -> list[Mapping[str, Any]]:
         """Return the runs behind the figures, each once."""
@@ -184,7 +199,7 @@ def _entry(
 def _mark_leaders(entries: Sequence[Entry], *, scaled: bool) -> tuple[Entry, ...]:
     """Mark the best of each column; where both metrics are shown, the best within each.
 
-    Nothing is marked where the entries have different seeds: each seed draws its own partition.
+    Each seed draws its own partition: only the seeds that all entries have count.
     """
     groups: dict[tuple[str, str], list[Entry]] = {}
 
@@ -200,9 +215,12 @@ def _mark_leaders(entries: Sequence[Entry], *, scaled: bool) -> tuple[Entry, ...
 
 
 def _leads(entry: Entry, rivals: Sequence[Entry]) -> bool:
-    if len(rivals) < 2 or len({rival.seeds for rival in rivals}) > 1:
+    if len(rivals) < 2 or entry not in rivals:
         return False
-    return entry.mean == max(rival.mean for rival in rivals if rival.mean is not None)
+    shared = set(entry.seeds).intersection(*(rival.seeds for rival in rivals))
+    if not shared:
+        return False
+    return entry.mean_on(shared) == max(rival.mean_on(shared) for rival in rivals)
 
 
 def remarks(table: Table, cells: Cells, lines: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -93,13 +93,25 @@ def test_the_full_protocol_and_scaled_runs_are_kept_apart(found):
     assert entries["b", "post_local"].difference == pytest.approx(-5.0)
     assert entries["c", "received"].verdict == "n/a"
     assert entries["d", "received"].verdict == "missing"
-    assert not any(e.leads for e in full.entries)  # one has two seeds, the others one
 
 
-def test_the_best_of_equal_seeds_leads(table):
+def test_the_best_on_the_shared_seeds_leads(table):
+    def leaders(lines):
+        full = sections(table, CELLS, lines, generated=False)[0]
+        return [(e.row.name, e.metric) for e in full.entries if e.leads], bool(full.note)
+
     first = [line for line in LINES if line["seed"] == 0]
-    full = sections(table, CELLS, first, generated=False)[0]
-    assert [e.leads for e in full.entries] == [False, False, False, True, False]
+    assert leaders(first) == ([("c", "post_local")], False)
+    # A second seed of one of them, however good, is on a partition that the others have not seen.
+    assert leaders(LINES) == ([("c", "post_local")], True)
+    second = make_line("A", [0.1, 0.2, 0.99, 0.9, 0.9], seed=1)
+    assert leaders([*first, second]) == ([("c", "post_local")], True)
+    assert leaders([*first[1:], second]) == ([], True)
+    full = sections(table, CELLS, LINES, generated=False)[0]
+    note = "Bold: the best on the seeds that all methods of a column have"
+    assert note in markdown(table, [full], [], {})
+    assert note in latex([full])
+    assert note not in latex([sections(table, CELLS, first, generated=False)[0]])
 
 
 def test_scaled_sections_show_both_metrics_and_rank_within_one(found):
@@ -168,7 +180,7 @@ def test_markdown(table, found):
         "| A | received | 61.00 ± 1.41 | 2 | 61.00 | +0.00 | reproduced | 58.50 |",
         "| B | post-local | 50.00 | 1 | ≈ 55 | −5.00 | near | n/a |",
         "| C | received | 50.00 | 1 | n/a | n/a | n/a | n/a |",
-        "| C | post-local | 70.00 | 1 | n/a | n/a | n/a | n/a |",
+        "| C | post-local | **70.00** | 1 | n/a | n/a | n/a | n/a |",
         "| D | received | – | 0 | 10.00 | n/a | missing | n/a |",
     ]
     scaled = lines.index("### One_column, 2 of 4 rounds")
