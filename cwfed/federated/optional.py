@@ -12,11 +12,14 @@ class GoingOn:
 
     Args:
         name: What may fail, for the warning.
+
+    Attributes:
+        warned: Something has failed.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._warned = False
+        self.warned = False
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -24,11 +27,11 @@ class GoingOn:
         try:
             yield
         except Exception as error:  # a picture is not worth a run, whatever went wrong
-            if not self._warned:
+            if not self.warned:
                 log.warning(
                     "%s: %s; the run goes on, perhaps without it", self.name, in_short(error)
                 )
-            self._warned = True
+            self.warned = True
 
 
 def in_short(error: Exception) -> str:
