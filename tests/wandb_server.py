@@ -159,7 +159,8 @@ class WandbServer:
             "config": run.about.get("config") or "{}",
             "tags": run.about.get("tags") or [],
             "notes": None,
-            "wandbConfig": "{}",
+            # Without it the run counts as one that was created and never started.
+            "wandbConfig": json.dumps({"t": run.config.get("_wandb", {}).get("t", {})}),
         }
 
     def _on_UpsertBucket(self, given):
