@@ -1,8 +1,8 @@
 """A stand-in for the server of Weights & Biases: what the package ``wandb`` asks, and no more.
 
 It answers what a run, ``wandb login`` and ``wandb sync`` ask and keeps in memory what it gets.
-Whatever else is asked is refused and noted, so that a newer ``wandb`` shows what is lacking. Rows of
-the history are kept as they come: whether the real server would merge rows of one step is not known.
+Whatever else is asked is refused and noted, so that a newer ``wandb`` shows what is lacking. Rows
+of the history are kept as they come; whether the real server merges rows of one step is not known.
 """
 
 import base64
@@ -88,8 +88,15 @@ class WandbServer:
 
     def close(self):
         """Refuse every connection from here on."""
+        if self._http is None:
+            return
         self._http.shutdown()
         self._http.server_close()
+        self._http = None
+
+    def fail(self, status):
+        """Answer everything with an HTTP status from here on; None answers again."""
+        self.status = status
 
     def answer(self, method, path, headers, body):
         """Return an HTTP status and the answer, which is JSON or bytes."""

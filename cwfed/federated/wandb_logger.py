@@ -97,8 +97,7 @@ class WandbReporter(LoopCallback):
                 self.keeper.keep(line, self.loop.received_models(state))
             if self.run is not None:
                 if record.round not in self._logged:
-                    figures = flatten(line) | self.media.of(record, state)
-                    self._log(record.round, figures)
+                    self._log(record.round, flatten(line), self.media.of(record, state))
                 self.run.summary.update(summarise_run(self._lines))
 
     def on_end(self, state: FederatedState) -> None:
@@ -204,9 +203,20 @@ class WandbReporter(LoopCallback):
                     shutil.rmtree(folder)
         return rounds
 
-    def _log(self, round_: int, values: Mapping[str, Any]) -> None:
+    def _log(
+        self, round_: int, figures: Mapping[str, Any], media: Mapping[str, Any] | None = None
+    ) -> None:
         with self._staged():
-            self.run.log({"round": round_, **values}, step=round_, commit=True)
+            try:
+                self._log_row(round_, {**figures, **(media or {})})
+            except Exception:
+                # A table needs the server; the numbers do without.
+                if media:
+                    self._log_row(round_, figures)
+                raise
+
+    def _log_row(self, round_: int, values: Mapping[str, Any]) -> None:
+        self.run.log({"round": round_, **values}, step=round_, commit=True)
 
     def _log_partition(self) -> None:
         import wandb

@@ -32,8 +32,8 @@ class Upload:
     def __init__(self, patience: float, going_on: GoingOn) -> None:
         self.patience = patience
         self.going_on = going_on
-        self._said = False
-        self._lost = False
+        self._before: Any = None
+        self._lost = self._ending = False
         self._waits: set[str] = set()
 
     def settings(self) -> Any:
@@ -50,16 +50,16 @@ class Upload:
         """Hear what W&B would print, until the end."""
         import wandb
 
+        self._before = wandb.setup().settings
         wandb.termsetup(wandb.Settings(silent=True), self)
         # What W&B reports of itself fails as the upload does, and would be printed.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
     def info(self, message: str) -> None:
         """Pass the first word on: W&B speaks up when a request fails, and tries again."""
-        if not self._said:
+        if not self._ending:
             words = " ".join(message.split()).removeprefix("wandb: ")[:_MOST_CHARACTERS]
-            log.warning("W&B: %s; the run goes on", words)
-        self._said = True
+            self.going_on.warn(f"{words}; the run goes on")
 
     def warning(self, message: str) -> None:
         """Note that something will be missing."""
@@ -77,16 +77,22 @@ class Upload:
         """
         import wandb
 
-        # The last words are said here in others.
-        self._said, done = True, False
         words = (
             f"uploading what is missing, for at most {self.patience:.0f} s; Ctrl-C ends the wait"
         )
-        with self.said_when_slow(words), self.going_on(), suppress(TimeoutError):
-            run.finish(exit_code=exit_code)
-            done = True
-        wandb.termsetup(wandb.setup().settings, None)
-        return done and not self._lost and not self.going_on.warned
+        self._ending, broken = True, True
+        with self.said_when_slow(words), self.going_on():
+            try:
+                run.finish(exit_code=exit_code)
+            except TimeoutError:
+                self._lost = True
+            broken = False
+        wandb.termsetup(self._before, None)
+        if broken:
+            # W&B's own process has died, and would be missed with a traceback at the exit.
+            with suppress(Exception):
+                wandb.teardown()
+        return not (broken or self._lost or self.going_on.failed)
 
     @contextmanager
     def said_when_slow(self, words: str) -> Iterator[None]:

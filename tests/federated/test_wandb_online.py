@@ -1,7 +1,6 @@
 """Weights & Biases, online: what a server gets, and what a person sees when it does not answer."""
 
 import json
-import logging
 import os
 import re
 import shlex
@@ -10,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from wandb_server import ENTITY, KEY, WandbServer
@@ -155,3 +153,134 @@ def test_an_interrupted_run_goes_on_where_the_server_is(server, tmp_path, monkey
     assert assert_whole(server, folder).starts == 2
     assert run.exit_code == 0
     assert run.summary["rounds"] == 4
+
+
+def test_a_killed_run_goes_on_where_the_server_is(server, tmp_path):
+    """What was not sent yet is sent by the resumed run."""
+    folder = tmp_path / "run"
+    options = [*ONLINE, "--rounds", "500", "--checkpoint.every", "2", "--run_dir", str(folder)]
+    with (tmp_path / "said").open("w") as said:
+        command = [sys.executable, "-m", "cwfed", "fit", *options]
+        process = subprocess.Popen(command, stderr=said, cwd=tmp_path, env=_here())
+    try:
+        while not (folder / "rounds.jsonl").is_file() or len(lines_of(folder)) < 5:
+            assert process.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    config = (folder / "config.yaml").read_text()
+    assert "rounds: 500\n" in config
+    before = len(lines_of(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        AfterRound(patch, before + 1, interrupt)
+        assert main(["fit", "--resume", str(folder)]) == 130
+    lock._forget()
+    assert assert_whole(server, folder).starts == 2
+    assert len(lines_of(folder)) > before
+
+
+def _here():
+    """Return the environment for a process that imports what this one does."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def refused(capsys, folder):
+    """Return how long a run took to be refused, and the one line that says why."""
+    begin = time.monotonic()
+    assert fit(ONLINE, folder) == 2
+    took = time.monotonic() - begin
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert not folder.exists()
+    (line,) = [line for line in said.splitlines() if not line.startswith("wandb: [")]
+    assert line.startswith("cwfed fit: error: wandb: cannot log in: ")
+    assert "--wandb.mode offline" in line
+    return took, line
+
+
+def test_a_wrong_key_is_one_line(server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_API_KEY", KEY[::-1])
+    _, line = refused(capsys, tmp_path / "run")
+    assert "invalid credentials; run `wandb login`" in line
+    assert server.runs == {}
+
+
+def test_a_server_that_is_not_there_is_one_line_soon(server, tmp_path, monkeypatch, capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("WANDB_BASE_URL", url)
+    monkeypatch.setenv("WANDB_HTTP_TIMEOUT", "2")
+    took, line = refused(capsys, tmp_path / "run")
+    assert f"{url} does not answer" in line
+    assert "wandb login" not in line
+    assert took < 20
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Wait for a second at the end, and for another one where W&B asks about artifacts."""
+    monkeypatch.setattr(wandb_logger, "_PATIENCE", 1.0)
+    monkeypatch.setattr("cwfed.federated.wandb_upload._SOON", 0.2)
+    monkeypatch.setattr("wandb.apis.public.Api._HTTP_TIMEOUT", 1)
+
+
+@pytest.mark.parametrize("how", ["refused", "broken"])
+@pytest.mark.usefixtures("impatient")
+def test_a_run_outlives_the_server(server, tmp_path, monkeypatch, capsys, how):
+    """What is missing is uploaded by the command that the run ends with."""
+    folder = tmp_path / "run"
+    stopped_after(monkeypatch, 1, ONLINE, folder, "--rounds", 3, "--wandb.models", "true")
+    capsys.readouterr()
+    AfterRound(monkeypatch, 2, lambda: server.close() if how == "refused" else server.fail(500))
+    begin = time.monotonic()
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert time.monotonic() - begin < 30
+    assert (folder / "result.json").is_file()
+    assert [line["round"] for line in lines_of(folder)] == [0, 1, 2, 3]
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.count("W&B: uploading what is missing, for at most 1 s; Ctrl-C ends the wait") == 1
+    assert said.count("W&B: not everything was uploaded") == 1
+    assert said.count("the run goes on") == 1
+    if how == "broken":
+        server.fail(None)
+        sync(said)
+        assert_whole(server, folder)
+
+
+def test_an_offline_run_is_uploaded_by_the_command_that_it_tells(
+    server, tmp_path, monkeypatch, capsys
+):
+    """Resumed once, so that it has two folders."""
+    folder = tmp_path / "run"
+    stopped_after(monkeypatch, 1, OFFLINE, folder, "--rounds", 3, "--checkpoint.every", 2)
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert server.requests == 0
+    sync(capsys.readouterr().err)
+    run = assert_whole(server, folder)
+    assert run.summary["rounds"] == 3
+    assert run.config["cwfed"]["partition_hash"]
+    assert "partition" in [artifact["type"] for artifact in server.artifacts]
+
+
+def test_a_dead_service_costs_the_run_nothing(server, tmp_path, monkeypatch, capsys):
+    """W&B's own process may be killed, such as for memory."""
+
+    def kill():
+        found = subprocess.run(
+            ["pgrep", "-P", str(os.getpid()), "wandb-core"], capture_output=True, text=True
+        )
+        for number in found.stdout.split():
+            os.kill(int(number), signal.SIGKILL)
+
+    folder = tmp_path / "run"
+    AfterRound(monkeypatch, 1, kill)
+    assert fit(ONLINE, folder, "--rounds", 3) == 0
+    assert len(lines_of(folder)) == 4
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.count("the run goes on") == 1
+    assert said.count("wandb sync --include-online") == 1
