@@ -68,7 +68,7 @@ class WandbReporter(LoopCallback):
         self._logged: set[int] = set()
         self._ended = False
         self._going_on = GoingOn("W&B")
-        self._upload = Upload(_PATIENCE, self._going_on)
+        self._upload = Upload(mode == "online", _PATIENCE, self._going_on)
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Start or continue the W&B run; log the configuration and the partition."""
@@ -250,7 +250,7 @@ class WandbReporter(LoopCallback):
         name, before = "WANDB_DATA_DIR", os.environ.get("WANDB_DATA_DIR")
         os.environ[name] = before or str(self.folder / "wandb")
         try:
-            with self._upload.said_when_slow("the server does not answer; a moment of patience"):
+            with self._upload.said_when_slow("waiting for the server to answer"):
                 yield
         finally:
             if before is None:

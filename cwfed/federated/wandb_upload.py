@@ -25,11 +25,13 @@ class Upload:
     of the run says what came of it.
 
     Args:
+        online: There is a server.
         patience: Seconds that the end of a run waits for what is not uploaded yet.
         going_on: Hears of every failure of the run.
     """
 
-    def __init__(self, patience: float, going_on: GoingOn) -> None:
+    def __init__(self, online: bool, patience: float, going_on: GoingOn) -> None:
+        self.online = online
         self.patience = patience
         self.going_on = going_on
         self._before: Any = None
@@ -77,22 +79,33 @@ class Upload:
         """
         import wandb
 
-        words = (
-            f"uploading what is missing, for at most {self.patience:.0f} s; Ctrl-C ends the wait"
-        )
-        self._ending, broken = True, True
-        with self.said_when_slow(words), self.going_on():
-            try:
-                run.finish(exit_code=exit_code)
-            except TimeoutError:
-                self._lost = True
-            broken = False
-        wandb.termsetup(self._before, None)
+        self._ending = broken = True
+        try:
+            with self.said_when_slow(self._waiting()), self.going_on():
+                with self._noting_lateness():
+                    run.finish(exit_code=exit_code)
+                broken = False
+        finally:
+            wandb.termsetup(self._before, None)
         if broken:
             # W&B's own process has died, and would be missed with a traceback at the exit.
             with suppress(Exception):
                 wandb.teardown()
         return not (broken or self._lost or self.going_on.failed)
+
+    @contextmanager
+    def _noting_lateness(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            self._lost = True
+
+    def _waiting(self) -> str:
+        import wandb
+
+        known = "finish_timeout" in wandb.Settings.model_fields
+        bound = f", for at most {self.patience:.0f} s" if known else ""
+        return f"waiting for what is not uploaded yet{bound}; Ctrl-C ends the wait"
 
     @contextmanager
     def said_when_slow(self, words: str) -> Iterator[None]:
@@ -106,7 +119,7 @@ class Upload:
             timer.cancel()
 
     def _say_once(self, words: str) -> None:
-        if words not in self._waits:
+        if self.online and words not in self._waits:
             log.info("W&B: %s", words)
         self._waits.add(words)
 

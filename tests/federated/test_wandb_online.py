@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from threading import Timer
 
 import pytest
 from wandb_server import ENTITY, KEY, WandbServer
@@ -241,13 +242,33 @@ def test_a_run_outlives_the_server(server, tmp_path, monkeypatch, capsys, how):
     assert [line["round"] for line in lines_of(folder)] == [0, 1, 2, 3]
     said = capsys.readouterr().err
     assert "Traceback" not in said
-    assert said.count("W&B: uploading what is missing, for at most 1 s; Ctrl-C ends the wait") == 1
+    wait = "W&B: waiting for what is not uploaded yet, for at most 1 s; Ctrl-C ends the wait"
+    assert said.count(wait) == 1
     assert said.count("W&B: not everything was uploaded") == 1
     assert said.count("the run goes on") == 1
     if how == "broken":
         server.fail(None)
         sync(said)
         assert_whole(server, folder)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_ctrl_c_ends_the_wait_and_nothing_else(server, tmp_path, monkeypatch, capsys):
+    finish = wandb.Run.finish
+
+    def interrupted(run, **given):
+        Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        finish(run, **given)
+
+    monkeypatch.setattr(wandb_logger, "_PATIENCE", float(LONGEST))
+    monkeypatch.setattr(wandb.Run, "finish", interrupted)
+    AfterRound(monkeypatch, 1, lambda: server.fail(500))
+    assert fit(ONLINE, tmp_path / "run", "--rounds", 1) == 0
+    assert (tmp_path / "run" / "result.json").is_file()
+    said = capsys.readouterr().err
+    server.fail(None)
+    assert said.count("wandb sync --include-online") == 1
+    assert "--resume" not in said
 
 
 def test_an_offline_run_is_uploaded_by_the_command_that_it_tells(
