@@ -7,6 +7,7 @@ from typing import Any
 
 from cwfed.federated.loggers import WandbMode, WandbOptions
 from cwfed.federated.optional import in_short
+from cwfed.federated.wandb_service import end_service
 
 _OFFLINE = "keep the run on this machine with --wandb.mode offline"
 _SILENCE = "did not respond in time"
@@ -51,7 +52,9 @@ def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
         # Asks for a key where there is a terminal; False: the person chose not to have an account.
         return "online" if wandb.login(verify=True) else "offline"
     except Exception as error:  # of many kinds, from wrong keys to services that do not start
-        raise ValueError(f"wandb: cannot log in: {_explain(error, otherwise)}") from error
+        why = _explain(error, otherwise)
+        end_service()
+        raise ValueError(f"wandb: cannot log in: {why}") from error
 
 
 def _explain(error: Exception, otherwise: str) -> str:

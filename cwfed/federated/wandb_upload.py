@@ -3,12 +3,13 @@
 import logging
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 from cwfed.federated.optional import GoingOn
+from cwfed.federated.wandb_service import end_service
 
 log = logging.getLogger("cwfed")
 
@@ -87,10 +88,8 @@ class Upload:
                 broken = False
         finally:
             wandb.termsetup(self._before, None)
-        if broken:
-            # W&B's own process has died, and would be missed with a traceback at the exit.
-            with suppress(Exception):
-                wandb.teardown()
+        if broken or self._lost:
+            end_service()
         return not (broken or self._lost or self.going_on.failed)
 
     @contextmanager
