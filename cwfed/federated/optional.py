@@ -8,14 +8,18 @@ log = logging.getLogger("cwfed")
 
 
 class GoingOn:
-    """Lets no failure of something optional reach the run: warns of the first, and goes on.
+    """Lets no failure of something optional reach the run: warns once, and goes on.
 
     Args:
         name: What may fail, for the warning.
+
+    Attributes:
+        failed: Something has failed.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.failed = False
         self._warned = False
 
     @contextmanager
@@ -24,11 +28,14 @@ class GoingOn:
         try:
             yield
         except Exception as error:  # a picture is not worth a run, whatever went wrong
-            if not self._warned:
-                log.warning(
-                    "%s: %s; the run goes on, perhaps without it", self.name, in_short(error)
-                )
-            self._warned = True
+            self.failed = True
+            self.warn(f"{in_short(error)}; the run goes on, perhaps without it")
+
+    def warn(self, words: str) -> None:
+        """Warn, unless there was a warning before."""
+        if not self._warned:
+            log.warning("%s: %s", self.name, words)
+        self._warned = True
 
 
 def in_short(error: Exception) -> str:

@@ -6,7 +6,6 @@ The package ``wandb`` is imported only when it is used, here and in the other mo
 import json
 import logging
 import os
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
 from cwfed.federated.wandb_media import RoundMedia
+from cwfed.federated.wandb_upload import Upload, say_how_to_upload
 from cwfed.results import RoundRecord, read_lines, write_atomic
 
 log = logging.getLogger("cwfed")
@@ -68,6 +68,7 @@ class WandbReporter(LoopCallback):
         self._logged: set[int] = set()
         self._ended = False
         self._going_on = GoingOn("W&B")
+        self._upload = Upload(mode == "online", _PATIENCE, self._going_on)
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
         """Start or continue the W&B run; log the configuration and the partition."""
@@ -82,7 +83,7 @@ class WandbReporter(LoopCallback):
                 if line["round"] not in self._logged:
                     self._log(line["round"], flatten(line))
         if self.run is not None and not self._logged:
-            with self._going_on():
+            with self._going_on(), self._staged():
                 self._log_partition()
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
@@ -96,15 +97,14 @@ class WandbReporter(LoopCallback):
                 self.keeper.keep(line, self.loop.received_models(state))
             if self.run is not None:
                 if record.round not in self._logged:
-                    figures = flatten(line) | self.media.of(record, state)
-                    self._log(record.round, figures)
+                    self._log(record.round, flatten(line), self.media.of(record, state))
                 self.run.summary.update(summarise_run(self._lines))
 
     def on_end(self, state: FederatedState) -> None:
         """Log the best and the last models."""
         self._ended = True
         if self.run is not None and self.keeper:
-            with self._going_on():
+            with self._going_on(), self._staged():
                 self.keeper.keep_last(self._lines[-1], self.loop.received_models(state))
                 self._log_models(self.keeper)
 
@@ -113,14 +113,27 @@ class WandbReporter(LoopCallback):
         run, self.run = self.run, None
         if run is None:
             return
-        with self._going_on():
-            run.finish(exit_code=0 if self._ended else 1)
-            if self.mode == "offline":
-                own = Path(run.dir).parent
-                wait_until_written(own / f"run-{run.id}.wandb")
-                folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{run.id}"))
-                names = " ".join(shlex.quote(str(folder)) for folder in folders or [own])
-                log.info("W&B: written offline; upload it with: wandb sync %s", names)
+        uploaded = False
+        try:
+            uploaded = self._upload.finish(run, 0 if self._ended else 1)
+        except KeyboardInterrupt:
+            # Once the run is over, it cuts the wait short and nothing else.
+            if not self._ended:
+                raise
+        finally:
+            with self._going_on():
+                self._say_what_is_left(run, uploaded)
+
+    def _say_what_is_left(self, run: Any, uploaded: bool) -> None:
+        own = Path(run.dir).parent
+        if self.mode == "offline":
+            wait_until_written(own / f"run-{run.id}.wandb")
+            folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{run.id}"))
+            say_how_to_upload(folders or [own], online=False)
+        elif not uploaded and self._ended:
+            say_how_to_upload([own], online=True)
+        elif not uploaded:
+            log.info("W&B: not everything was uploaded; a resumed run uploads what is missing")
 
     def _classes(self) -> list[str]:
         """Return the names of the classes; none where a folder is older than the file of them."""
@@ -130,9 +143,7 @@ class WandbReporter(LoopCallback):
     def _start(self) -> None:
         import wandb
 
-        options, settings = self.options, wandb.Settings(silent=True, console="off")
-        if "finish_timeout" in wandb.Settings.model_fields:
-            settings.finish_timeout = _PATIENCE
+        options = self.options
         self.run = run = wandb.init(
             project=options.project,
             entity=options.entity,
@@ -145,8 +156,9 @@ class WandbReporter(LoopCallback):
             mode=self.mode,
             dir=str(self.folder),
             reinit="create_new",
-            settings=settings,
+            settings=self._upload.settings(),
         )
+        self._upload.listen()
         for handler in logging.getLogger("wandb").handlers:
             # Where the disk is too full for W&B's own log, it would print tracebacks.
             handler.handleError = lambda record: None  # type: ignore[method-assign]
@@ -191,9 +203,20 @@ class WandbReporter(LoopCallback):
                     shutil.rmtree(folder)
         return rounds
 
-    def _log(self, round_: int, values: Mapping[str, Any]) -> None:
+    def _log(
+        self, round_: int, figures: Mapping[str, Any], media: Mapping[str, Any] | None = None
+    ) -> None:
         with self._staged():
-            self.run.log({"round": round_, **values}, step=round_, commit=True)
+            try:
+                self._log_row(round_, {**figures, **(media or {})})
+            except Exception:
+                # A table needs the server; the numbers do without.
+                if media:
+                    self._log_row(round_, figures)
+                raise
+
+    def _log_row(self, round_: int, values: Mapping[str, Any]) -> None:
+        self.run.log({"round": round_, **values}, step=round_, commit=True)
 
     def _log_partition(self) -> None:
         import wandb
@@ -219,11 +242,16 @@ class WandbReporter(LoopCallback):
 
     @contextmanager
     def _staged(self) -> Iterator[None]:
-        """Let W&B keep what it will upload in the run folder, not in the user's home."""
+        """Let W&B keep what it will upload in the run folder, not in the user's home.
+
+        Before it takes an artifact it asks the server for another of that name, and waits for the
+        answer; it does without one in the end.
+        """
         name, before = "WANDB_DATA_DIR", os.environ.get("WANDB_DATA_DIR")
         os.environ[name] = before or str(self.folder / "wandb")
         try:
-            yield
+            with self._upload.said_when_slow("waiting for the server to answer"):
+                yield
         finally:
             if before is None:
                 del os.environ[name]

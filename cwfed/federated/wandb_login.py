@@ -7,8 +7,10 @@ from typing import Any
 
 from cwfed.federated.loggers import WandbMode, WandbOptions
 from cwfed.federated.optional import in_short
+from cwfed.federated.wandb_service import end_service
 
 _OFFLINE = "keep the run on this machine with --wandb.mode offline"
+_SILENCE = "did not respond in time"
 _WITHOUT = "a run goes without it with --wandb.mode disabled"
 
 
@@ -50,9 +52,20 @@ def log_in(options: WandbOptions, otherwise: str = _OFFLINE) -> WandbMode:
         # Asks for a key where there is a terminal; False: the person chose not to have an account.
         return "online" if wandb.login(verify=True) else "offline"
     except Exception as error:  # of many kinds, from wrong keys to services that do not start
-        raise ValueError(
-            f"wandb: cannot log in: {in_short(error)}; run `wandb login`, or {otherwise}"
-        ) from error
+        why = _explain(error, otherwise)
+        end_service()
+        raise ValueError(f"wandb: cannot log in: {why}") from error
+
+
+def _explain(error: Exception, otherwise: str) -> str:
+    """Return why a login failed, and what can be done."""
+    import wandb
+
+    if _SILENCE in str(error):
+        # W&B says this of its own process, which waits for the server.
+        url = wandb.setup().settings.base_url
+        return f"{url} does not answer; is there a network? Otherwise {otherwise}"
+    return f"{in_short(error)}; run `wandb login`, or {otherwise}"
 
 
 def _import() -> ModuleType:
