@@ -128,10 +128,9 @@ class WandbReporter(LoopCallback):
         own = Path(run.dir).parent
         if self.mode == "offline":
             wait_until_written(own / f"run-{run.id}.wandb")
-            folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{run.id}"))
-            say_how_to_upload(folders or [own], online=False)
+            say_how_to_upload(self._folders(run) or [own])
         elif not uploaded and self._ended:
-            say_how_to_upload([own], online=True)
+            say_how_to_upload([own])
         elif not uploaded:
             log.info("W&B: not everything was uploaded; a resumed run uploads what is missing")
 
@@ -185,6 +184,10 @@ class WandbReporter(LoopCallback):
         }
         return portable
 
+    def _folders(self, run: Any) -> list[Path]:
+        """Return W&B's folders of the run, of every process that was on it."""
+        return sorted((self.folder / "wandb").glob(f"*run-*-{run.id}"))
+
     def _rounds_there(self, run: Any) -> set[int]:
         """Return the rounds that W&B has: the server's word for it, or else its files'.
 
@@ -194,7 +197,7 @@ class WandbReporter(LoopCallback):
             return set(range(run.starting_step)) if run.resumed else set()
         own = Path(run.dir).parent
         rounds: set[int] = set()
-        for folder in sorted((self.folder / "wandb").glob(f"*run-*-{run.id}")):
+        for folder in self._folders(run):
             file = folder / f"run-{run.id}.wandb"
             if folder != own and file.is_file():
                 rounds |= logged_rounds(file)

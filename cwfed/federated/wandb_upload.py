@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
@@ -123,11 +123,13 @@ class Upload:
         self._waits.add(words)
 
 
-def say_how_to_upload(folders: Iterable[Path], *, online: bool) -> None:
+def say_how_to_upload(folders: Sequence[Path]) -> None:
     """Say by which command W&B's folders of a run can be uploaded later."""
     names = " ".join(shlex.quote(str(folder)) for folder in folders)
-    if online:
-        said = "W&B: not everything was uploaded; do it later with: wandb sync --include-online %s"
-        log.warning(said, names)
+    # Without the option it passes over folders of runs that were logged online.
+    online = [not folder.name.startswith("offline-") for folder in folders]
+    command = f"wandb sync {'--include-online ' * any(online)}{names}"
+    if all(online):
+        log.warning("W&B: not everything was uploaded; do it later with: %s", command)
     else:
-        log.info("W&B: written offline; upload it with: wandb sync %s", names)
+        log.info("W&B: written offline; upload it with: %s", command)

@@ -289,6 +289,29 @@ def test_an_offline_run_is_uploaded_by_the_command_that_it_tells(
     assert "partition" in [artifact["type"] for artifact in server.artifacts]
 
 
+@pytest.mark.usefixtures("impatient")
+def test_what_was_not_uploaded_before_it_went_on_offline_is_uploaded_too(
+    server, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "run"
+
+    def break_and_interrupt():
+        server.fail(500)
+        interrupt()
+
+    with monkeypatch.context() as patched:
+        AfterRound(patched, 1, break_and_interrupt)
+        assert fit(ONLINE, folder, "--rounds", 3) == 130
+    lock._forget()
+    server.fail(None)
+    assert not any(run.history for run in server.runs.values())
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(folder), "--wandb.mode", "offline"]) == 0
+    sync(capsys.readouterr().err)
+    (run,) = server.runs.values()
+    assert {row["_step"] for row in run.history} == {0, 1, 2, 3}
+
+
 def service():
     """Return the number of W&B's process."""
     command = ["pgrep", "-P", str(os.getpid()), "wandb-core"]
