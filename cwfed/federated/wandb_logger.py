@@ -186,7 +186,8 @@ class WandbReporter(LoopCallback):
 
     def _folders(self, run: Any) -> list[Path]:
         """Return W&B's folders of the run, of every process that was on it."""
-        return sorted((self.folder / "wandb").glob(f"*run-*-{run.id}"))
+        # Of two that begin in the same second, the later one's name ends in -1.
+        return sorted((self.folder / "wandb").glob(f"*run-*-{run.id}*"))
 
     def _rounds_there(self, run: Any) -> set[int]:
         """Return the rounds that W&B has: the server's word for it, or else its files'.

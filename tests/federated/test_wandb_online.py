@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from threading import Timer
+from types import SimpleNamespace
 
 import pytest
 from wandb_server import ENTITY, KEY, WandbServer
 
 from cwfed.cli import main
 from cwfed.federated import lock, wandb_logger, wandb_service
-from cwfed.federated.loggers import flatten
+from cwfed.federated.loggers import WandbOptions, flatten
 from cwfed.federated.wandb_logger import WandbReporter
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
@@ -287,6 +288,17 @@ def test_an_offline_run_is_uploaded_by_the_command_that_it_tells(
     assert run.summary["rounds"] == 3
     assert run.config["cwfed"]["partition_hash"]
     assert "partition" in [artifact["type"] for artifact in server.artifacts]
+
+
+def test_folders_of_one_second_are_all_of_the_run(tmp_path):
+    names = [
+        f"{how}run-20260101_000000-0123abcd{end}" for how in ("offline-", "") for end in ("", "-1")
+    ]
+    for name in [*names, "run-20260101_000000-other", "latest-run"]:
+        (tmp_path / "wandb" / name).mkdir(parents=True)
+    reporter = WandbReporter(tmp_path, WandbOptions(), {}, "offline")
+    found = reporter._folders(SimpleNamespace(id="0123abcd"))
+    assert {folder.name for folder in found} == set(names)
 
 
 @pytest.mark.usefixtures("impatient")
