@@ -12,6 +12,7 @@ import json
 import logging
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, cast
@@ -71,6 +72,22 @@ def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: in
     write_json(path.with_suffix(".json"), seal)
     _prune(folder, state.round, keep)
     return path
+
+
+def reseal(folder: Path, earlier: str, identity: str) -> None:
+    """Give an identity to the checkpoints that carry an earlier one.
+
+    Args:
+        folder: Folder of the checkpoints; may be missing.
+        earlier: What they may carry.
+        identity: What they are to carry.
+    """
+    for path in _by_round(folder).values():
+        seal_path = path.with_suffix(".json")
+        with suppress(_Damaged, FileNotFoundError):
+            seal = _read_seal(seal_path)
+            if seal.get("identity") == earlier != identity:
+                write_json(seal_path, seal | {"identity": identity})
 
 
 def _prune(folder: Path, newest: int, keep: int) -> None:

@@ -13,7 +13,8 @@ import yaml
 
 from cwfed.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.data.manifest import Manifest
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
+from cwfed.federated.checkpoint import load_newest, reseal
+from cwfed.federated.kept_models import FOLDER, LAST
 from cwfed.federated.lock import lock_folder
 from cwfed.federated.options import FaultOptions
 from cwfed.federated.prepared import PreparedRun
@@ -21,6 +22,7 @@ from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.reading import read_text
 from cwfed.results import (
+    METRICS,
     read_yaml,
     recorded_rounds,
     split_lines,
@@ -128,12 +130,12 @@ class RunFolder:
     def restore(self, run: PreparedRun, initial: FederatedState) -> FederatedState | None:
         """Return the newest good state, and cut ``rounds.jsonl`` back to it.
 
+        Where the configuration has more rounds than the folder's, the folder's run is made longer:
+        its result goes, its rounds stay.
+
         Args:
             run: The run.
             initial: Its state before the first round; what is returned is of the same kind.
-
-        Where the configuration has more rounds than the folder's, the folder's run is made longer:
-        its result goes, its rounds stay.
 
         Raises:
             ValueError: The folder's partition or checkpoint is of another run, or there is none
@@ -141,54 +143,65 @@ class RunFolder:
         """
         lock_folder(self.path)
         self._clean()
+        stored = self._stored()
+        if self.config["rounds"] < stored.get("rounds", 0):
+            # Another process may have made it longer since this one read it.
+            raise ValueError(
+                f"rounds: expected at least the {stored['rounds']} of the run in {self.path}, got "
+                f"{self.config['rounds']}"
+            )
         if not (self.path / PARTITION).exists() and not (self.path / ROUNDS).exists():
             self._write_division(run)
-        stored = Manifest.load(self.path / PARTITION).hash
-        if stored != run.data.manifest.hash:
+        partition = Manifest.load(self.path / PARTITION).hash
+        if partition != run.data.manifest.hash:
             raise ValueError(
                 f"{self.path / PARTITION}: expected the partition that the configuration and the "
-                f"data give ({run.data.manifest.hash[:12]}), got {stored[:12]}: the data set or "
+                f"data give ({run.data.manifest.hash[:12]}), got {partition[:12]}: the data set or "
                 f"the configuration has changed"
             )
         if not (self.path / LABELS).exists():
             self._write_division(run)
+        return self._restore_state(run, initial, stored)
+
+    def _restore_state(
+        self, run: PreparedRun, initial: FederatedState, stored: dict[str, Any]
+    ) -> FederatedState | None:
         lines, damaged = recorded_rounds(self.path / ROUNDS)
         folder, last = self.path / CHECKPOINTS, len(lines) - 1
-        # In earlier versions the number of rounds was a part of it.
-        earlier = _identity(self._stored(), run)
+        identity, earlier = self.identity(run), _identity(stored, run)
         try:
-            state = load_newest(folder, self.identity(run), initial, last, earlier)
+            state = load_newest(folder, identity, initial, last, earlier)
         except ValueError as error:
             raise ValueError(f"{damaged}; {error}" if damaged else str(error)) from error
-        self._lengthen(run, state)
+        if state and state.round > self.config["rounds"]:
+            raise ValueError(
+                f"{self.path / CONFIG}: rounds: expected at least the {state.round} that the run "
+                f"has, got {self.config['rounds']}"
+            )
+        if stored.get("rounds", self.config["rounds"]) != self.config["rounds"]:
+            self._begin_longer(len(lines) - 1, state)
+            reseal(folder, earlier, identity)
+        self._keep_changes(stored)
         self._cut(lines, state.round + 1 if state else 0, damaged)
-        self._keep_changes()
         return state
 
-    def _lengthen(self, run: PreparedRun, state: FederatedState | None) -> None:
-        """Make a run that was to have fewer rounds one that is not finished.
+    def _begin_longer(self, recorded: int, state: FederatedState | None) -> None:
+        """Take from a run that was to have fewer rounds what makes it a finished one.
 
         The configuration changes after this: a kill in between leaves the shorter run, which only
         has to write its result again.
         """
-        before = self._stored().get("rounds")
-        if before == self.config.get("rounds"):
-            return
-        if state is None and is_finished(self.path):
+        if state is None and recorded > 0 and is_finished(self.path):
             raise ValueError(
                 f"{self.path / CHECKPOINTS}: expected a checkpoint from which the finished run "
                 f"can go on, got none; start a new run"
             )
-        if state:
-            keep = run.experiment.checkpoint.keep
-            save_checkpoint(self.path / CHECKPOINTS, state, self.identity(run), keep)
-        for name in (RESULT, CLIENTS):
-            (self.path / name).unlink(missing_ok=True)
-        log.info("going on to round %s instead of %s", self.config.get("rounds"), before)
+        for path in (self.path / RESULT, self.path / CLIENTS, self.path / FOLDER / LAST):
+            path.unlink(missing_ok=True)
+        log.info("going on to round %s", self.config["rounds"])
 
-    def _keep_changes(self) -> None:
+    def _keep_changes(self, stored: dict[str, Any]) -> None:
         """Write what a resumed run does otherwise into its configuration."""
-        stored = self._stored()
         changed = {n: self.config[n] for n in ("rounds", "faults") if n in self.config}
         if stored | changed != stored:
             self._write_config(stored | changed)
@@ -210,8 +223,15 @@ class RunFolder:
             log.warning("%s; going on from the checkpoint before it", damaged)
         if repeated > 0:
             log.info("%d recorded rounds have no checkpoint and are repeated", repeated)
-        text = "".join(json.dumps(line) + "\n" for line in lines[:count])
+        text = "".join(json.dumps(self._as_scored(line)) + "\n" for line in lines[:count])
         write_atomic(self.path / ROUNDS, text)
+
+    def _as_scored(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Return a line without the scores that a run has only because this was its last round."""
+        round_ = line["round"]
+        if round_ % self.config.get("evaluate_every", 1) == 0 or round_ == self.config["rounds"]:
+            return line
+        return line | dict.fromkeys(METRICS)
 
 
 def _identity(config: Mapping[str, Any], run: PreparedRun) -> str:

@@ -15,6 +15,7 @@ from cwfed.functional.stacking import Bank
 from cwfed.results import select
 
 FOLDER = "models"
+BEST, LAST = "best.pt", "last.pt"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class ModelKeeper:
         """
         trained = [line for line in lines if line["round"]]
         best = select(trained, "received")["best"]
-        path = self.folder / "best.pt"
+        path = self.folder / BEST
         if best is None:
             return
         self._best = best["accuracy"]
@@ -70,7 +71,7 @@ class ModelKeeper:
             if kept["round"] == best["round"]:
                 self._kept["best"] = KeptModels(path, ("best",), best["round"], best["accuracy"])
         if not self._kept and best["round"] == lines[-1]["round"]:
-            self._kept["best"] = self._write("best", best["round"], best["accuracy"], models)
+            self._kept["best"] = self._write(BEST, best["round"], best["accuracy"], models)
 
     def keep(self, line: Mapping[str, Any], models: Bank) -> None:
         """Keep a round's models if they are the best so far; the initialisation does not count.
@@ -84,16 +85,17 @@ class ModelKeeper:
             return
         if self._best is None or accuracy > self._best:
             self._best = accuracy
-            self._kept["best"] = self._write("best", line["round"], accuracy, models)
+            self._kept["best"] = self._write(BEST, line["round"], accuracy, models)
 
     def keep_last(self, line: Mapping[str, Any], models: Bank) -> None:
         """Keep the models of the last round; where they are the best, one file serves for both."""
         best, round_ = self._kept.get("best"), line["round"]
         if best and best.round == round_:
             self._kept["best"] = KeptModels(best.path, ("best", "last"), round_, best.accuracy)
+            (self.folder / LAST).unlink(missing_ok=True)
             return
         accuracy = (line["received"] or {}).get("accuracy")
-        self._kept["last"] = self._write("last", round_, accuracy, models)
+        self._kept["last"] = self._write(LAST, round_, accuracy, models)
 
     def files(self) -> list[KeptModels]:
         """Return what was kept."""
@@ -101,8 +103,8 @@ class ModelKeeper:
 
     def _write(self, name: str, round_: int, accuracy: float | None, models: Bank) -> KeptModels:
         make_folder(self.folder)
-        path = self.folder / f"{name}.pt"
+        path = self.folder / name
         content = {"round": round_, "accuracy": accuracy, "models": dict(models)}
         with atomic_file(path) as file:
             torch.save(content, cast(IO[bytes], file))
-        return KeptModels(path, (name,), round_, accuracy)
+        return KeptModels(path, (path.stem,), round_, accuracy)

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ class WandbReporter(LoopCallback):
                 self.keeper.keep(line, self.loop.received_models(state))
             if self.run is not None:
                 if record.round not in self._logged:
-                    self._log(record.round, flatten(line), self.media.of(record, state))
+                    self._log(record.round, flatten(line), lambda: self.media.of(record, state))
                 self.run.summary.update(summarise_run(self._lines))
 
     def on_end(self, state: FederatedState) -> None:
@@ -208,15 +208,17 @@ class WandbReporter(LoopCallback):
         return rounds
 
     def _log(
-        self, round_: int, figures: Mapping[str, Any], media: Mapping[str, Any] | None = None
+        self,
+        round_: int,
+        figures: Mapping[str, Any],
+        draw: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         with self._staged():
             try:
-                self._log_row(round_, {**figures, **(media or {})})
+                self._log_row(round_, {**figures, **draw()})
             except Exception:
-                # A table needs the server; the numbers do without.
-                if media:
-                    self._log_row(round_, figures)
+                # A picture needs the disk and a table the server; the numbers do without.
+                self._log_row(round_, figures)
                 raise
 
     def _log_row(self, round_: int, values: Mapping[str, Any]) -> None:

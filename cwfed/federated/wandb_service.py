@@ -12,7 +12,8 @@ def end_service() -> None:
     """End W&B's process where its server does not answer, or where it has died.
 
     It may go on asking for many minutes, and would be waited for when this process ends. One that
-    has died would be missed with a traceback. It stays if another run of this process uses it.
+    has died would be missed with a traceback. It stays while a run that ``wandb.init`` made the
+    current one of this process uses it.
     """
     import wandb
 

@@ -36,6 +36,8 @@ class Upload:
         self.patience = patience
         self.going_on = going_on
         self._before: Any = None
+        # What W&B says of itself must not use up the one warning of a failure.
+        self._spoken = GoingOn("W&B")
         self._lost = self._ending = False
         self._waits: set[str] = set()
 
@@ -62,7 +64,7 @@ class Upload:
         """Pass the first word on: W&B speaks up when a request fails, and tries again."""
         if not self._ending:
             words = " ".join(message.split()).removeprefix("wandb: ")[:_MOST_CHARACTERS]
-            self.going_on.warn(f"{words}; the run goes on")
+            self._spoken.warn(f"{words}; the run goes on")
 
     def warning(self, message: str) -> None:
         """Note that something will be missing."""
@@ -88,8 +90,9 @@ class Upload:
                 broken = False
         finally:
             wandb.termsetup(self._before, None)
-        if broken or self._lost:
-            end_service()
+            # Ctrl-C ends the wait, also that at the end of the process.
+            if broken or self._lost:
+                end_service()
         return not (broken or self._lost or self.going_on.failed)
 
     @contextmanager

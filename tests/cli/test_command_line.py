@@ -205,6 +205,52 @@ def resealed(folder):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"identity": identity}))
 
 
+def test_a_longer_run_has_no_score_that_the_whole_one_passes_over(tmp_path):
+    passes = ["--evaluate_every", "2", "--val_fraction", "0.2", "--participation", "0.5"]
+    assert fit("--run_dir", tmp_path / "whole", *passes, "--rounds", "5") == 0
+    with unlocked_afterwards():
+        assert fit("--run_dir", tmp_path / "run", *passes, "--rounds", "3") == 0
+    assert main(["fit", "--resume", str(tmp_path / "run"), "--rounds", "5"]) == 0
+    lines, expected = (without_seconds(tmp_path / f / "rounds.jsonl") for f in ("run", "whole"))
+    assert lines == expected
+    assert lines[3]["received"] is None
+    results = [json.loads((tmp_path / f / "result.json").read_text()) for f in ("run", "whole")]
+    for part in ("received", "post_local", "hashes"):
+        assert results[0][part] == results[1][part]
+
+
+def test_a_run_without_rounds_is_made_longer(finished, tmp_path):
+    same = ["--val_fraction", "0.2", "--participation", "0.5"]
+    with unlocked_afterwards():
+        assert fit("--run_dir", tmp_path / "run", *same, "--rounds", "0") == 0
+    assert main(["fit", "--resume", str(tmp_path / "run"), "--rounds", "3"]) == 0
+    assert without_seconds(tmp_path / "run" / "rounds.jsonl") == without_seconds(
+        finished / "rounds.jsonl"
+    )
+
+
+def test_a_run_that_another_process_has_made_longer_is_not_cut(finished, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").unlink()
+    original = RunFolder.restore
+
+    def restore(self, run, initial):
+        config = self.path / "config.yaml"
+        config.write_text(config.read_text().replace("\nrounds: 3\n", "\nrounds: 9\n"))
+        return original(self, run, initial)
+
+    with monkeypatch.context() as patched, unlocked_afterwards():
+        patched.setattr(RunFolder, "restore", restore)
+        assert main(["fit", "--resume", str(folder)]) == 2
+    # The same by hand: fewer rounds than there are.
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("\nrounds: 9\n", "\nrounds: 2\n"))
+    before = snapshot(folder)
+    assert main(["fit", "--resume", str(folder)]) == 2
+    assert snapshot(folder) == before
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_longer_run_equals_one_that_was_to_be_so_long(finished, tmp_path, earlier):
     same = ["--val_fraction", "0.2", "--participation", "0.5"]
@@ -249,12 +295,9 @@ def test_a_kill_while_a_run_is_made_longer_loses_nothing(finished, tmp_path, kil
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     whole = without_seconds(finished / "rounds.jsonl")
-    step = {"result gone": "_cut", "configuration written": "_write_config"}[killed]
-    original = getattr(RunFolder, step)
+    step = {"result gone": "_write_config", "configuration written": "_cut"}[killed]
 
     def stop(self, *arguments):
-        if killed != "result gone":
-            original(self, *arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, unlocked_afterwards():
