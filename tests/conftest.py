@@ -19,10 +19,10 @@ def _same_numbers_every_time():
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_works():
-    """A Lightning fit that was interrupted leaves Ctrl-C ignored; the next test may need it."""
-    before = signal.getsignal(signal.SIGINT)
+    """Ctrl-C is ignored after an interrupted Lightning fit, and in a background job of a shell."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
