@@ -215,7 +215,7 @@ def _mark_leaders(entries: Sequence[Entry], *, scaled: bool) -> tuple[Entry, ...
 
 
 def _leads(entry: Entry, rivals: Sequence[Entry]) -> bool:
-    if len(rivals) < 2 or entry not in rivals:
+    if len(rivals) < 2 or not entry.values:
         return False
     shared = set(entry.seeds).intersection(*(rival.seeds for rival in rivals))
     if not shared:
