@@ -134,7 +134,7 @@ def load_newest(
             passed_over.append(f"{path.name} is of a round that is not recorded")
         else:
             try:
-                return _load(path, round_, (identity, earlier), like)
+                return _load(path, round_, (identity, earlier or identity), like)
             except _Damaged as error:
                 passed_over.append(f"{path.name} is damaged ({error})")
         log.warning("%s; looking for the one before", passed_over[-1])
@@ -146,7 +146,7 @@ def load_newest(
 
 
 def _load(
-    path: Path, round_: int, identities: tuple[str, str | None], like: FederatedState | None
+    path: Path, round_: int, identities: tuple[str, str], like: FederatedState | None
 ) -> FederatedState:
     require_regular(path)
     seal = _read_seal(path.with_suffix(".json"))

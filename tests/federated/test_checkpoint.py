@@ -78,6 +78,13 @@ def forge(path, payload, **seal):
     path.with_suffix(".json").write_text(json.dumps(old | {"sha256": digest} | seal))
 
 
+def test_a_seal_that_names_no_run_is_refused(tmp_path):
+    path = save_checkpoint(tmp_path, make_state(1), "me", keep=2)
+    forge(path, path.read_bytes(), identity=None)
+    with pytest.raises(ValueError, match="expected a checkpoint of this run's configuration"):
+        load_newest(tmp_path, "me")
+
+
 def test_a_pickle_with_code_is_not_run(tmp_path):
     class Evil:
         def __reduce__(self):
