@@ -135,7 +135,7 @@ def sequential(run: PreparedRun, products: MatmulPrecision) -> Row:
     engine = SequentialEngine(run.workload(), run.trainer.accelerator, matmul_precision=products)
     clients = range(min(_ALONE, run.data.num_clients))
     bank = run.initialisation()
-    (phase, objective) = run.experiment.phases()[0]
+    (phase, objective) = run.experiment.phases[0]
     steps = sum(len(run.data.training_loader(client, 1).plan) for client in clients)
 
     def fit() -> None:
@@ -156,7 +156,7 @@ def vectorized(run: PreparedRun, products: MatmulPrecision, variant: Variant, st
         work, run.trainer.accelerator, matmul_precision=products, kernel=kernel
     )
     try:
-        seconds = step_seconds(engine, *run.experiment.phases()[0], steps)
+        seconds = step_seconds(engine, *run.experiment.phases[0], steps)
         assert engine.chunk is not None
         clients = min(engine.chunk, run.data.num_clients)
         return Row(f"{kernel}, {memory_format}", clients, engine.captured, seconds)

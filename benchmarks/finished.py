@@ -3,37 +3,42 @@
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import cell_hash
 from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, read_result
+from cwfed.records.identity import VERSION, cell_hash, identities, portable
 from cwfed.results import METRICS, read_lines, read_yaml
 
 DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""
 
-_NOT_KEPT = (
-    "run_dir",
-    "data_dir",
-    "logger",
-    "wandb",
-    "checkpoint",
-    "snapshots",
-    "figures",
-    "trainer",
-)
-
 
 def find_finished(runs: Path) -> dict[str, list[Path]]:
-    """Return the folders of finished runs below a folder, by hash of their configuration."""
+    """Return the folders of finished runs below a folder, by identity of their configuration."""
     found: dict[str, list[Path]] = {}
     for parent, folders, files in os.walk(runs):
         folders.sort()
-        result = read_result(Path(parent)) if RESULT in files else None
-        if result:
-            found.setdefault(result["hashes"]["config"], []).append(Path(parent))
+        if RESULT in files and (key := run_key(Path(parent))):
+            found.setdefault(key, []).append(Path(parent))
     return found
+
+
+def run_key(folder: Path) -> str | None:
+    """Return the identity of the configuration of a finished run; None where there is none.
+
+    A result that an earlier version wrote carries an identity of that version. One whose
+    configuration was changed since keeps the identity of its result.
+    """
+    result = read_result(folder)
+    if result is None:
+        return None
+    with suppress(ValueError, TypeError):
+        known = identities(read_yaml(folder / CONFIG, "a configuration"))
+        if result["hashes"]["config"] in known:
+            return known[0]
+    return str(result["hashes"]["config"])
 
 
 def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,14 +55,15 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
     if result is None:
         raise ValueError(f"{folder}: expected a finished run, got one without a whole {RESULT}")
     config = read_yaml(folder / CONFIG, "a configuration")
-    lines = read_lines(folder / ROUNDS)
+    key, lines = run_key(folder), read_lines(folder / ROUNDS)
     return {
-        "key": result["hashes"]["config"],
+        "key": key,
         "seed": result["seed"],
         "rounds": result["rounds"],
         **{name: labels.get(name) for name in ("table", "row", "column", "profile")},
         "cell": cell_hash(config),
-        "config_hash": result["hashes"]["config"],
+        "config_hash": key,
+        "identity_version": VERSION,
         "partition_hash": result["hashes"]["partition"],
         "dataset": result["dataset"],
         "metrics": _metrics(result),
@@ -66,20 +72,6 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
         "versions": result["versions"],
         "config": portable(config),
     }
-
-
-def portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what depends on the machine."""
-    kept = {name: value for name, value in config.items() if name not in _NOT_KEPT}
-    trainer = config.get("trainer") or {}
-    kept["trainer"] = {
-        name: trainer[name] for name in ("precision", "matmul_precision") if name in trainer
-    }
-    for name in ("data", "partition"):
-        arguments = dict(kept[name].get("init_args") or {})
-        arguments.pop("path", None)
-        kept[name] = {**kept[name], "init_args": arguments}
-    return kept
 
 
 def cpu_name() -> str:

@@ -16,7 +16,7 @@ from cwfed.aggregators import CFL
 from cwfed.cli.files import UsageError, as_arguments, order_arguments
 from cwfed.cli.parser import absolute_paths, add_fit_options, build, make_parser, parse, plain
 from cwfed.federated.experiment import Experiment
-from cwfed.federated.folder import config_hash
+from cwfed.records.identity import cell_hash, config_hash
 
 _SET_ELSEWHERE = {
     "seed": "the table's field seeds or --seeds",
@@ -78,11 +78,6 @@ class Resolver:
         absolute_paths(config)
         experiment, _ = build(self.parser, config)
         return plain(self.parser, config), experiment
-
-
-def cell_hash(config: Mapping[str, Any]) -> str:
-    """Return the hash of a configuration without rounds and seed."""
-    return config_hash({**config, "rounds": None, "seed": None})
 
 
 def expand(

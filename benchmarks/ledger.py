@@ -11,6 +11,7 @@ from typing import Any
 
 from cwfed.cli.files import UsageError
 from cwfed.federated.lock import waiting_for
+from cwfed.records.identity import VERSION, cell_hash, identities
 from cwfed.results import METRICS, write_atomic
 
 LEDGER = Path(__file__).parent / "ledger.jsonl"
@@ -33,6 +34,8 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a ledger; a missing file has none.
+
+    Lines that an earlier version wrote are given the identities of this one.
 
     Raises:
         UsageError: A line is damaged; the message names it.
@@ -84,7 +87,24 @@ def _line(text: str, where: str) -> dict[str, Any]:
     for metric in METRICS:
         _check_curve(line, metric, where)
         _check_metric(line, metric, where)
-    return line
+    return _with_current_keys(line)
+
+
+def _with_current_keys(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line known by its configuration's current identity, as new runs are.
+
+    Only those of an earlier version change. A hash that is not the configuration's stays as it is:
+    `verify` says so.
+    """
+    known = identities(line["config"])
+    if line["config_hash"] not in known[1:]:
+        return line
+    return line | {
+        "key": known[0],
+        "cell": cell_hash(line["config"]),
+        "config_hash": known[0],
+        "identity_version": VERSION,
+    }
 
 
 def _check_curve(line: Mapping[str, Any], metric: str, where: str) -> None:

@@ -17,7 +17,7 @@ from benchmarks.profiles import PROFILES
 from benchmarks.report import cells_of
 from benchmarks.tables import load_tables
 from cwfed.cli.files import UsageError, user_path
-from cwfed.federated.folder import config_hash
+from cwfed.records.identity import filled, identities
 from cwfed.results import METRICS
 
 _LISTED = 6
@@ -65,7 +65,12 @@ def find_line(
         cells = _cells(target)
         found = [line for line in lines if line["cell"] in cells]
     else:
-        found = [line for line in lines if line["key"].startswith(target)]
+        # A report of an earlier version prints the keys of its time.
+        found = [
+            line
+            for line in lines
+            if any(key.startswith(target) for key in identities(line["config"]))
+        ]
     found = [line for line in found if seed in (None, line["seed"])]
     found = [line for line in found if line["rounds"] >= (rounds or 0)]
     if len(found) != 1:
@@ -96,7 +101,7 @@ def verify(line: Mapping[str, Any], check: Check) -> list[str]:
     options += [f"--data_dir={check.data_dir}"] if check.data_dir else []
     with tempfile.TemporaryDirectory(prefix="verify-") as folder:
         path = Path(folder) / "config.yaml"
-        config = {**line["config"], "rounds": rounds}
+        config = {**filled(line["config"]), "rounds": rounds}
         path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         if check.paths.get("partition"):
             # Another file than that of the line would cost a whole run before it shows.
@@ -109,10 +114,10 @@ def verify(line: Mapping[str, Any], check: Check) -> list[str]:
 def inconsistencies(line: Mapping[str, Any]) -> list[str]:
     """Return where a line contradicts itself: its hash, or its figures and its curves."""
     found = []
-    if config_hash(line["config"]) != line["config_hash"]:
+    known = identities(line["config"])
+    if line["config_hash"] not in known:
         found.append(
-            f"config: expected one with the hash {line['config_hash'][:12]}, got "
-            f"{config_hash(line['config'])[:12]}"
+            f"config: expected one with the hash {line['config_hash'][:12]}, got {known[0][:12]}"
         )
     for metric in METRICS:
         curve = line["curves"][metric]

@@ -8,6 +8,7 @@ resolved configuration), ``.log`` (what was printed), ``.failed.json`` (why it f
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 
 import yaml
 
-from benchmarks.finished import find_finished
+from benchmarks.finished import find_finished, run_key
 from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
 from cwfed.cli.files import UsageError
 from cwfed.data.manifest import Manifest
-from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, config_hash, read_result
+from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.federated.lock import is_locked
+from cwfed.records.identity import config_hash
 from cwfed.results import read_yaml, write_atomic, write_json
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
@@ -55,13 +57,31 @@ class Workplace:
     def _resolver(self) -> Resolver:
         return Resolver()
 
+    @cached_property
+    def _older_names(self) -> dict[str, str]:
+        """Names that an earlier version gave to jobs, by what is their identity now."""
+        names: dict[str, str] = {}
+        for path in sorted([*self.cells.glob("*.yaml"), *self.cells.glob(f"*/{CONFIG}")]):
+            name = path.stem if path.parent == self.cells else path.parent.name
+            with suppress(ValueError, TypeError):
+                key = config_hash(read_yaml(path, "a configuration"))
+                if not name.endswith(key[:12]):
+                    names.setdefault(key, name)
+        return names
+
+    def _name(self, job: Job) -> str:
+        """Return the name of a job's files: an earlier one where there are files under it."""
+        if (self.cells / f"{job.name}.yaml").exists() or (self.cells / job.name).exists():
+            return job.name
+        return self._older_names.get(job.key, job.name)
+
     def folder(self, job: Job) -> Path:
         """Return the run folder of a job."""
-        return self.cells / job.name
+        return self.cells / self._name(job)
 
     def file(self, job: Job, suffix: str) -> Path:
         """Return a file beside a job's run folder."""
-        return self.cells / f"{job.name}{suffix}"
+        return self.cells / f"{self._name(job)}{suffix}"
 
     def state(self, job: Job) -> tuple[str, str]:
         """Return what has become of a job, in a word, and why or where; looks, never starts."""
@@ -212,7 +232,7 @@ class Workplace:
 
 def _configuration(folder: Path) -> str | None:
     """Return the hash of the configuration of the run in a folder; None if there is none."""
-    result, path = read_result(folder), folder / CONFIG
-    if result:
-        return str(result["hashes"]["config"])
+    finished, path = run_key(folder), folder / CONFIG
+    if finished:
+        return finished
     return config_hash(read_yaml(path, "a configuration")) if path.is_file() else None

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
-from cwfed.cli.files import REPLACING, UsageError, user_path
+from cwfed.cli.files import REPLACING, UsageError, load_mapping, user_path
 from cwfed.cli.guard import setting_up
 from cwfed.cli.messages import explain
 from cwfed.cli.trust import restrict_imports
@@ -27,6 +27,7 @@ from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
 from cwfed.reading import check_yaml
+from cwfed.records.identity import filled, is_resolved
 
 COMPONENTS: dict[str, type] = {
     "data": Source,
@@ -55,9 +56,19 @@ class ConfigFile(ActionConfigFile):
         if path != values:
             cfg["algorithm"] = parser.get_defaults()["algorithm"]
         try:
-            self.apply_config(parser, cfg, self.dest, path)
+            self.apply_config(parser, cfg, self.dest, _as_it_was_meant(path))
         except (TypeError, ValueError, ArgumentError) as error:
             raise UsageError(f"{path}: {explain(str(error), option_names(parser))}") from error
+
+
+def _as_it_was_meant(path: str) -> str:
+    """Return a file, or its content with the options that a run of an earlier version lacks.
+
+    They had a meaning then, which may not be today's default.
+    """
+    content = load_mapping(Path(path))
+    whole = filled(content) if is_resolved(content) else content
+    return path if whole == content else yaml.safe_dump(whole, sort_keys=False)
 
 
 def _load_yaml(text: str) -> Any:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -74,8 +74,8 @@ def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: in
     return path
 
 
-def reseal(folder: Path, earlier: str, identity: str) -> None:
-    """Give an identity to the checkpoints that carry an earlier one.
+def reseal(folder: Path, earlier: Collection[str], identity: str) -> None:
+    """Give an identity to the checkpoints that carry one of the earlier ones.
 
     Args:
         folder: Folder of the checkpoints; may be missing.
@@ -86,7 +86,7 @@ def reseal(folder: Path, earlier: str, identity: str) -> None:
         seal_path = path.with_suffix(".json")
         with suppress(_Damaged, FileNotFoundError):
             seal = _read_seal(seal_path)
-            if seal.get("identity") == earlier != identity:
+            if seal.get("identity") in earlier and seal["identity"] != identity:
                 write_json(seal_path, seal | {"identity": identity})
 
 
@@ -108,7 +108,7 @@ def load_newest(
     identity: str,
     like: FederatedState | None = None,
     latest: int | None = None,
-    earlier: str | None = None,
+    earlier: Collection[str] = (),
 ) -> FederatedState | None:
     """Load the newest checkpoint that is whole; None if none was ever finished.
 
@@ -118,7 +118,7 @@ def load_newest(
         like: The state before the first round: what is loaded must have the same names, shapes and
             dtypes in its models and in the method's state.
         latest: The last round that it may be of.
-        earlier: The same hash as earlier versions made it; it will do, too.
+        earlier: The same hash as earlier versions made it; each will do, too.
 
     Raises:
         ValueError: A whole checkpoint belongs to another configuration, partition or version, or
@@ -134,7 +134,7 @@ def load_newest(
             passed_over.append(f"{path.name} is of a round that is not recorded")
         else:
             try:
-                return _load(path, round_, (identity, earlier or identity), like)
+                return _load(path, round_, (identity, *earlier), like)
             except _Damaged as error:
                 passed_over.append(f"{path.name} is damaged ({error})")
         log.warning("%s; looking for the one before", passed_over[-1])
@@ -146,7 +146,7 @@ def load_newest(
 
 
 def _load(
-    path: Path, round_: int, identities: tuple[str, str], like: FederatedState | None
+    path: Path, round_: int, identities: tuple[str, ...], like: FederatedState | None
 ) -> FederatedState:
     require_regular(path)
     seal = _read_seal(path.with_suffix(".json"))

@@ -72,6 +72,8 @@ class Experiment:
         faults: Clients that fail.
         figures: Figures drawn during training.
         released_code: Behaviour of the released code that changes numbers.
+
+    Made from these: ``phases``, the phases of local training with their objectives, λ filled in.
     """
 
     data: Source
@@ -105,7 +107,7 @@ class Experiment:
         if not self.val_fraction < 1:
             raise ValueError(f"val_fraction: expected a number in [0, 1), got {self.val_fraction}")
         UniformSampler(self.partition.num_clients, self.participation, self.seed)
-        self.phases()
+        self.phases = self._make_phases()
         reason = self.algorithm.aggregator.needs_everyone
         if reason and self.participation < 1:
             raise ValueError(
@@ -114,7 +116,7 @@ class Experiment:
             )
         check_optimizer(self.client.optimizer)
 
-    def phases(self) -> list[tuple[TrainingPhase, Objective]]:
+    def _make_phases(self) -> list[tuple[TrainingPhase, Objective]]:
         """Return the phases of local training and their objectives, λ filled in.
 
         A phase's objective is cross-entropy plus its own terms, or else the method's.
@@ -176,7 +178,7 @@ class Experiment:
         Raises:
             ValueError: One does not.
         """
-        for number, (phase, objective) in enumerate(self.phases()):
+        for number, (phase, objective) in enumerate(self.phases):
             if not phase.names(contract):
                 raise ValueError(
                     f"algorithm.phases: expected phase {number} to train something, got "

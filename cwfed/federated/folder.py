@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest, reseal
 from cwfed.federated.kept_models import FOLDER, LAST
 from cwfed.federated.lock import lock_folder
-from cwfed.federated.options import FaultOptions
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.reading import read_text
+from cwfed.records.identity import identities
 from cwfed.results import (
     METRICS,
     read_yaml,
@@ -37,40 +36,9 @@ CLIENTS = "clients.csv"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
-_MACHINE_OPTIONS = ("run_dir", "data_dir", "logger", "wandb", "checkpoint", "snapshots", "figures")
-_NUMERIC_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
 
 log = logging.getLogger("cwfed")
-
-
-def portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resolved configuration, less what depends on the machine.
-
-    Engines, threads and batches of evaluation change the last bits of a number at most. What ends
-    a run (``faults.policy``) changes no number of the rounds before, and may change when it is
-    resumed. Faults at their defaults are left out, as in configurations older than this group.
-    """
-    kept = {name: value for name, value in config.items() if name not in _MACHINE_OPTIONS}
-    usual, faults = asdict(FaultOptions()), dict(kept.pop("faults", None) or {})
-    if "policy" in faults:
-        faults["policy"] = usual["policy"]
-    if usual | faults != usual:
-        kept["faults"] = faults
-    trainer = config.get("trainer") or {}
-    kept["trainer"] = {n: trainer[n] for n in _NUMERIC_TRAINER_OPTIONS if n in trainer}
-    for name in ("data", "partition"):
-        choice = dict(config.get(name) or {})
-        arguments = dict(choice.get("init_args") or {})
-        arguments.pop("path", None)
-        kept[name] = {**choice, "init_args": arguments}
-    return kept
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what is `portable` of a resolved configuration."""
-    text = json.dumps(portable(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def require_empty(folder: Path) -> None:
@@ -121,7 +89,7 @@ class RunFolder:
 
         The number of rounds is no part of it: what a round does does not depend on what follows.
         """
-        return _identity({**self.config, "rounds": None}, run)
+        return _identities(self.config, run)[0]
 
     def _stored(self) -> dict[str, Any]:
         """Return the configuration as the folder has it."""
@@ -168,7 +136,9 @@ class RunFolder:
     ) -> FederatedState | None:
         lines, damaged = recorded_rounds(self.path / ROUNDS)
         folder, last = self.path / CHECKPOINTS, len(lines) - 1
-        identity, earlier = self.identity(run), _identity(stored, run)
+        identity, earlier = self.identity(run), _identities(stored, run)
+        if identity != earlier[0]:
+            earlier = ()  # another run than the folder's, whatever its checkpoints carry
         try:
             state = load_newest(folder, identity, initial, last, earlier)
         except ValueError as error:
@@ -234,9 +204,14 @@ class RunFolder:
         return line | dict.fromkeys(METRICS)
 
 
-def _identity(config: Mapping[str, Any], run: PreparedRun) -> str:
-    text = f"{config_hash(config)}/{run.data.manifest.hash}"
-    return hashlib.sha256(text.encode()).hexdigest()
+def _identities(config: Mapping[str, Any], run: PreparedRun) -> tuple[str, ...]:
+    """Return what checkpoints of a run may carry: the current identity, then those of the past.
+
+    The first checkpoints of version 0.1 had the number of rounds in it.
+    """
+    hashes = [*identities({**config, "rounds": None}), *identities(config)]
+    texts = (f"{each}/{run.data.manifest.hash}" for each in hashes)
+    return tuple(hashlib.sha256(text.encode()).hexdigest() for text in texts)
 
 
 def label_record(run: PreparedRun) -> dict[str, Any]:

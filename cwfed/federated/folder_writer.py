@@ -17,7 +17,6 @@ from cwfed.federated.folder import (
     RESULT,
     ROUNDS,
     RunFolder,
-    config_hash,
     versions,
 )
 from cwfed.federated.loop import FederatedLoop
@@ -25,6 +24,7 @@ from cwfed.federated.options import CheckpointOptions
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
+from cwfed.records.identity import VERSION, config_hash
 from cwfed.results import (
     RoundRecord,
     append_line,
@@ -129,6 +129,7 @@ class FolderWriter(LoopCallback):
             "num_classes": data.images.num_classes,
             "parameters": sum(p.numel() for p in self.run.model.parameters()),
             "seed": experiment.seed,
+            "identity_version": VERSION,
             "hashes": {
                 "config": config_hash(self.folder.config),
                 "partition": data.manifest.hash,

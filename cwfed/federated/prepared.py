@@ -59,7 +59,7 @@ class PreparedRun:
                 train this exactly.
         """
         participants = len(self.sampler().sample(1))
-        workload, phases = self.workload(), self.experiment.phases()
+        workload, phases = self.workload(), self.experiment.phases
         check_objectives(workload, phases)
         trainer, reason = settle(self.trainer, workload, phases, participants)
         return replace(self, trainer=trainer, reason=reason)
@@ -93,7 +93,7 @@ class PreparedRun:
     def faults(self) -> FaultModel:
         """Return what decides whom a round goes on without."""
         experiment, data = self.experiment, self.data
-        phases = experiment.algorithm.training_phases()
+        phases = [phase for phase, _ in experiment.phases]
         steps_M = [
             sum(len(data.training_loader(i, 1, phase.epochs, phase.plan)) for phase in phases)
             for i in range(data.num_clients)
@@ -117,7 +117,7 @@ class PreparedRun:
             self.sampler(),
             label_distribution(counts_MK),
             experiment.rounds,
-            experiment.phases(),
+            experiment.phases,
             validation=experiment.val_fraction > 0,
             evaluate_every=experiment.evaluate_every,
             faults=self.faults(),

@@ -16,7 +16,7 @@ from uuid import uuid4
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.client_figures import summarise_run
-from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, config_hash, versions
+from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, versions
 from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
 from cwfed.federated.loop import FederatedLoop
@@ -26,6 +26,7 @@ from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
 from cwfed.federated.wandb_media import RoundMedia
 from cwfed.federated.wandb_upload import Upload, say_how_to_upload
+from cwfed.records.identity import config_hash
 from cwfed.results import RoundRecord, read_lines, write_atomic
 
 log = logging.getLogger("cwfed")
@@ -175,14 +176,14 @@ class WandbReporter(LoopCallback):
         return path.read_text(encoding="utf-8").strip()
 
     def _about(self) -> dict[str, Any]:
-        """Return the configuration less what is the machine's, and what identifies the run."""
-        portable = {name: v for name, v in self.config.items() if name not in _NOT_LOGGED}
-        portable["cwfed"] = {
+        """Return the configuration less who is told and where, and what identifies the run."""
+        logged = {name: v for name, v in self.config.items() if name not in _NOT_LOGGED}
+        logged["cwfed"] = {
             "version": versions()["cwfed"],
             "config_hash": config_hash(self.config),
             "partition_hash": Manifest.load(self.folder / PARTITION).hash,
         }
-        return portable
+        return logged
 
     def _folders(self, run: Any) -> list[Path]:
         """Return W&B's folders of the run, of every process that was on it."""

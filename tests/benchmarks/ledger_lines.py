@@ -1,6 +1,6 @@
 """Lines of a ledger written by hand."""
 
-from cwfed.federated.folder import config_hash
+from cwfed.records.identity import config_hash
 
 
 def make_line(cell, received, post_local=None, *, seed=0, **changes):

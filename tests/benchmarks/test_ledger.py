@@ -1,13 +1,27 @@
 """The ledger: what is kept comes back, whole, once, and damage is named."""
 
+import csv
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from ledger_lines import make_line
 
-from benchmarks.ledger import append, read_ledger
+from benchmarks.ledger import LEDGER, append, read_ledger
+from benchmarks.verify import find_line
 from cwfed.cli.files import UsageError
+from cwfed.records.identity import cell_hash, config_hash
+
+KEYS = ("key", "cell", "config_hash", "identity_version")
+
+
+def older(line):
+    """Return a line as version 0.1 wrote it."""
+    key = config_hash(line["config"], 1)
+    cell = config_hash({**line["config"], "rounds": None, "seed": None}, 1)
+    return line | {"key": key, "cell": cell, "config_hash": key}
 
 
 def test_lines_come_back_and_stay_unique(tmp_path):
@@ -61,3 +75,40 @@ def test_a_damaged_line_is_named(damage, said, tmp_path):
     with pytest.raises(UsageError):
         append(path, make_line("b", [0.1, 0.25]))
     assert path.read_bytes() == before
+
+
+def test_lines_of_version_0_1_have_their_figures_under_new_keys():
+    """The file holds key, cell and a checksum of all else of each line, as 0.1 left them."""
+    with (Path(__file__).parent / "ledger_0_1.csv").open() as file:
+        first = {row["key"]: row for row in csv.DictReader(file)}
+    lines = [json.loads(text) for text in LEDGER.read_text().splitlines()]
+    assert len(first) == 90
+    found = {}
+    for line in lines:
+        if (key := config_hash(line["config"], 1)) in first:
+            found[key] = line
+    assert set(found) == set(first)
+    for key, line in found.items():
+        rest = {name: value for name, value in line.items() if name not in KEYS}
+        figures = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+        before = first[key]
+        assert figures == before["figures"]
+        assert older(line)["cell"] == before["cell"]
+        assert line["key"] == line["config_hash"] == config_hash(line["config"]) != key
+        assert line["cell"] == cell_hash(line["config"])
+    assert len({(line["key"], line["seed"]) for line in lines}) == len(lines)
+
+
+def test_a_line_of_an_earlier_version_is_read_under_its_current_key(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    now = json.loads(LEDGER.read_text().splitlines()[0])
+    then = older(now)
+    path.write_text(json.dumps(then) + "\n")
+    assert read_ledger(path) == [now]
+    assert not append(path, now), "the same run"
+    for key in (then["key"], now["key"]):  # as an older and a newer report print it
+        assert find_line(key[:12], read_ledger(path), None, None) == now
+    # Another configuration under the same hash is nothing that a version has written.
+    strange = then | {"config": now["config"] | {"seed": 3}}
+    path.write_text(json.dumps(strange) + "\n")
+    assert read_ledger(path) == [strange]

@@ -21,6 +21,7 @@ from benchmarks.ledger import read_ledger
 from cwfed.cli import main as cwfed
 from cwfed.data.manifest import Manifest
 from cwfed.federated.lock import is_locked, unlocked_afterwards
+from cwfed.records.identity import config_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {
@@ -174,6 +175,55 @@ def test_an_interrupted_run_goes_on_where_it_was(finished, tmp_path, capsys):
     assert line["curves"] == read_ledger(done / "ledger.jsonl")[1]["curves"]
     # Nobody continues a finished run on generated data.
     assert not (folder / "checkpoints").exists()
+
+
+def rename_as_version_0_1(runs):
+    """Give jobs the names and results the hashes that version 0.1 gave them."""
+    for folder in cells(runs):
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        old, new = config_hash(config, 1), config_hash(config)
+        result = folder / "result.json"
+        if result.exists():
+            result.write_text(result.read_text().replace(new, old))
+        for path in [*folder.parent.glob(f"*{new[:12]}*")]:
+            path.rename(path.with_name(path.name.replace(new[:12], old[:12])))
+
+
+def test_runs_of_an_earlier_version_are_found_under_their_names(finished, tmp_path, capsys):
+    table, before = finished
+    runs = tmp_path / "runs"
+    shutil.copytree(before, runs)
+    (runs / "ledger.jsonl").unlink()
+    rename_as_version_0_1(runs)
+    names = [folder.name for folder in cells(runs)]
+    assert not {folder.name for folder in cells(before)} & set(names)
+    assert run(table, runs) == 0
+    assert "2 done" in capsys.readouterr().err
+    assert [folder.name for folder in cells(runs)] == names
+    keys = {line["key"] for line in read_ledger(runs / "ledger.jsonl")}
+    assert keys == {line["key"] for line in read_ledger(before / "ledger.jsonl")}
+
+
+def test_an_interrupted_run_of_an_earlier_version_goes_on(finished, tmp_path, capsys):
+    table, done = finished
+    runs = tmp_path / "runs"
+    config = next((done / "cells").glob("*fedavg*.yaml"))
+    folder = runs / "cells" / config.stem
+    assert cwfed(["fit", "--config", str(config), "--run_dir", str(tmp_path / "fit")]) == 0
+    shutil.copytree(tmp_path / "fit", folder)
+    (folder / "result.json").unlink()
+    rename_as_version_0_1(runs)
+    (folder,) = cells(runs)
+    assert folder.name != config.stem
+    before = (folder / "rounds.jsonl").read_text()
+    options = [str(table), "--profile", "smoke", "--runs", str(runs), "--only", "fedavg"]
+    assert main(["status", *options]) == 0
+    assert "after round 2 of 2" in capsys.readouterr().out
+    assert main(["run", *options]) == 0
+    assert cells(runs) == [folder]
+    assert (folder / "rounds.jsonl").read_text() == before
+    (line,) = read_ledger(runs / "ledger.jsonl")
+    assert line["key"] == read_ledger(done / "ledger.jsonl")[1]["key"]
 
 
 def test_runs_made_by_hand_are_adopted_if_they_are_the_same(finished, tmp_path):

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from cwfed.cli import main
-from cwfed.federated.folder import RunFolder, config_hash
+from cwfed.federated.folder import RunFolder
 from cwfed.federated.lock import unlocked_afterwards
+from cwfed.records.identity import config_hash
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

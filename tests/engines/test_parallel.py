@@ -91,7 +91,7 @@ def test_lightning_is_called_once_a_client(monkeypatch):
     )
     prepared, work = workload_of()
     start = prepared.initialisation()
-    ((phase, objective),) = prepared.experiment.phases()
+    ((phase, objective),) = prepared.experiment.phases
     engine = SequentialEngine(work, "cpu", "64-true", client=WholeTrainingClient)
     engine.fit(1, [0, 3], start, start, phase, objective)
     assert len(calls) == 2
@@ -115,7 +115,7 @@ def test_anchors_reach_the_workers():
     prepared, work = workload_of()
     start = prepared.initialisation()
     far = {n: v + 1 if v.is_floating_point() else v for n, v in start.items()}
-    ((phase, _),) = prepared.experiment.phases()
+    ((phase, _),) = prepared.experiment.phases
     objective = Objective([CrossEntropy(), Proximal(0.5)])
     engine = ParallelEngine(work, "64-true", 2)
     ours = engine.fit(1, [0, 2], start, far, phase, objective)
@@ -128,7 +128,7 @@ def test_anchors_reach_the_workers():
 def test_an_error_in_a_worker_names_the_client_and_the_engine_lives_on():
     prepared, work = workload_of()
     start = prepared.initialisation()
-    ((phase, objective),) = prepared.experiment.phases()
+    ((phase, objective),) = prepared.experiment.phases
     engine = ParallelEngine(work, "64-true", 2)
     broken = Objective([CrossEntropy(), Broken()])
     with pytest.raises(WorkerError, match=r"(?s)client \d: .*ArithmeticError: a term of a user"):

@@ -21,9 +21,9 @@ from cwfed.engines.timing import VARIANTS
 from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.federated import LocalTraining, TrainerOptions, engines
 from cwfed.federated.engines import describe_engine, make_engine, settle
-from cwfed.federated.folder import config_hash
 from cwfed.models import CNN4
 from cwfed.objectives import WDR
+from cwfed.records.identity import config_hash
 
 AUTO = TrainerOptions(accelerator="cpu")
 SMALL = (
@@ -96,7 +96,7 @@ def test_parallel_is_for_the_cpu():
     run = small_experiment(trainer=AUTO).prepare()
     options = replace(run.trainer, accelerator="cuda", engine="parallel")
     with pytest.raises(ValueError, match="expected auto, sequential or vectorized on cuda"):
-        settle(options, run.workload(), run.experiment.phases(), 5)
+        settle(options, run.workload(), run.experiment.phases, 5)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ class FakeGpu:
 def settle_on_gpu(**options):
     run = small_experiment(trainer=AUTO, dropout=0.0).prepare()
     gpu = replace(AUTO, accelerator="cuda", eval_batch_size=1000, **options)
-    return settle(gpu, run.workload(), run.experiment.phases(), 4)
+    return settle(gpu, run.workload(), run.experiment.phases, 4)
 
 
 def test_a_gpu_takes_all_clients_at_once_and_is_timed_once(monkeypatch):
@@ -175,7 +175,7 @@ def test_a_gpu_takes_all_clients_at_once_and_is_timed_once(monkeypatch):
 
 def run_parts():
     run = small_experiment(trainer=AUTO, dropout=0.0).prepare()
-    return run.workload(), run.experiment.phases()
+    return run.workload(), run.experiment.phases
 
 
 def test_a_gpu_trains_one_by_one_what_cannot_be_stacked(monkeypatch):

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cwfed.federated.folder import PARTITION, config_hash
+from cwfed.federated.folder import PARTITION
 from cwfed.reading import read_text
+from cwfed.records.identity import chosen, config_hash
 from cwfed.report.run import Run
 from cwfed.results import METRICS, make_result
 
@@ -77,13 +78,12 @@ class Facts:
         """
         if self.dataset_hash is None or self.partition_hash is None:
             return str(self.run.path.resolve())
-        partition = dict(self.run.config["partition"])
-        arguments = dict(partition.get("init_args") or {})
+        partition = self.run.config["partition"]
         # A partition out of a file is that one and no recipe for others.
-        fixed = arguments.pop("path", None) is not None
+        fixed = (partition.get("init_args") or {}).get("path") is not None
         keys = [
             self.dataset_hash,
-            {**partition, "init_args": arguments},
+            chosen({"partition": partition}),
             self.run.config.get("val_fraction"),
             self.planned,
             self.partition_hash if fixed else None,

@@ -9,12 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cwfed.federated.folder import config_hash
+from cwfed.records.identity import cell_hash
 from cwfed.report.page.facts import Facts
 from cwfed.report.page.settings import mean_std
 from cwfed.report.tables import Published, Table
-
-_LEFT_OPEN = ("seed", "rounds", "evaluate_every")
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ _Groups = Mapping[str, Sequence[Facts]]
 
 def cell_key(config: Mapping[str, Any]) -> str:
     """Return the hash of a resolved configuration, whatever its seed and number of rounds."""
-    return config_hash({**config, **dict.fromkeys(_LEFT_OPEN)})
+    return cell_hash({**config, "evaluate_every": None})
 
 
 def fill_table(table: Table, every: Sequence[Facts], identify: Identify) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
-from cwfed.federated.folder import portable
+from cwfed.records.identity import filled, portable
 from cwfed.report.page.facts import NOT_THE_METHOD, Facts
 
 Key = TypeVar("Key", bound=Hashable)
@@ -149,9 +149,9 @@ def _variant_labels(firsts: Sequence[Facts]) -> list[str]:
     name = firsts[0].run.algorithm
     if len(firsts) == 1:
         return [name]
+    configs = [portable(filled(facts.run.config)) for facts in firsts]
     leaves = [
-        _leaves({k: v for k, v in portable(facts.run.config).items() if k not in NOT_THE_METHOD})
-        for facts in firsts
+        _leaves({k: v for k, v in config.items() if k not in NOT_THE_METHOD}) for config in configs
     ]
     keys = list(dict.fromkeys(key for own in leaves for key in own))
     differing = [key for key in keys if len({own.get(key) for own in leaves}) > 1]
