@@ -8,24 +8,21 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from cwfed.engines.base import (
-    MEMORY_FORMATS,
     Engine,
     EngineName,
     Kernel,
-    MemoryFormat,
     Workload,
 )
 from cwfed.engines.exactness import Phases, reason_against
 from cwfed.engines.parallel import ParallelEngine
-from cwfed.engines.sequential import SequentialEngine, resolve_accelerator, seeded
+from cwfed.engines.sequential import SequentialEngine, resolve_accelerator
 from cwfed.engines.timing import VARIANTS, Variant, choose_kernel
 from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import start_method
+from cwfed.federated.layout import settle_layout
 from cwfed.federated.options import TrainerOptions
-from cwfed.functional.seeding import derive_seed
 
 log = logging.getLogger("cwfed")
 
@@ -63,7 +60,8 @@ def settle(
         Options without anything open that the engine reads, and the reason for the engine.
 
     Raises:
-        ValueError: The engine that was asked for cannot train this exactly.
+        ValueError: The engine that was asked for cannot train this exactly, or local training
+            fails in its first steps.
     """
     engine, reason = _engine(options, workload, phases, participants)
     options = _without_unread(replace(options, engine=engine))
@@ -71,9 +69,7 @@ def settle(
         return _settle_vectorized(options, workload, phases, participants), reason
     if engine == "parallel":
         options = replace(options, workers=options.workers or _workers(options, participants))
-    if options.memory_format == "auto":
-        options = replace(options, memory_format=_memory_format(options, workload))
-    return options, reason
+    return replace(options, memory_format=settle_layout(options, workload, phases)), reason
 
 
 def make_engine(options: TrainerOptions, workload: Workload) -> Engine:
@@ -240,31 +236,3 @@ def _cannot_send(options: TrainerOptions, workload: Workload, phases: Phases) ->
         except Exception as error:  # whatever a user's class raises
             return f"{what} cannot be sent to another process ({error})"
     return None
-
-
-def _memory_format(options: TrainerOptions, workload: Workload) -> MemoryFormat:
-    """Take channels_last for float32 convolutions on a CPU: by rule, so that runs repeat."""
-    has_convolutions = any(isinstance(m, nn.Conv2d) for m in workload.model.modules())
-    wins = options.accelerator == "cpu" and options.precision != "64-true" and has_convolutions
-    return "channels_last" if wins and _allows_channels_last(workload) else "contiguous"
-
-
-def _allows_channels_last(workload: Workload) -> bool:
-    """Try a copy of the model in both formats, in training and in evaluation."""
-    seed = derive_seed(workload.data.seed, "memory format")
-    shape = workload.data.images.input_shape
-    logits: list[torch.Tensor] = []
-    for memory_format in MEMORY_FORMATS.values():
-        with seeded(seed):
-            images = torch.randn(2, *shape, dtype=workload.data.dtype)
-            images = images.contiguous(memory_format=memory_format)
-            model = deepcopy(workload.model).train().to(memory_format=memory_format)
-            try:
-                output = model(images)
-                output.sum().backward()
-                scored = model.eval()(images)
-            except Exception:  # such as a view of what is not contiguous
-                return False
-            logits.append(torch.cat([output, scored]).detach())
-    plain, channels_last = logits
-    return torch.allclose(plain, channels_last, rtol=1e-3, atol=1e-3)

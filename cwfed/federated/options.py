@@ -92,7 +92,7 @@ class TrainerOptions:
         kernel: How the vectorized engine computes convolutions: grouped, unfold (matrix products)
             or streams (client by client, on streams). auto times them on a GPU.
         memory_format: Layout of images and convolution weights. auto takes channels_last where
-            the model allows it and it is faster.
+            the model and the optimiser allow it and it is faster.
         eval_batch_size: Samples of an evaluation batch; null takes what suits the device.
     """
 
