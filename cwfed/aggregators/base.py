@@ -152,8 +152,8 @@ class Aggregator(ABC):
     def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return the state before the first round; tensors by name.
 
-        They keep their names, shapes and dtypes over the rounds: a checkpoint with others is taken
-        for one of another version.
+        They keep their names, shapes and dtypes over the rounds: a run is stopped where `select` or
+        `aggregate` return others, since no checkpoint of it could be resumed from.
 
         Args:
             server: What the server knows.

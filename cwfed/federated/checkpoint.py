@@ -204,11 +204,11 @@ def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | No
         "server": like.server,
         "post_local": dict.fromkeys({"test", *payload["post_local"]}, scores_M3),
     }
-    found = (_difference(name, payload[name], bank) for name, bank in expected.items())
+    found = (difference(name, payload[name], bank) for name, bank in expected.items())
     return next(filter(None, found), None)
 
 
-def _difference(bank: str, values: Bank, like: Bank) -> str | None:
+def difference(bank: str, values: Bank, like: Bank) -> str | None:
     """Return where a bank's tensors differ in name, shape or dtype; there may be no anchors."""
     optional = bank == "anchors"
     if names := set() if optional else set(like) - set(values):

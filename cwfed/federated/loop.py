@@ -19,6 +19,7 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.clients import EngineClients, with_server_values
 from cwfed.federated.faults import Cohort, FaultModel, Reason, require_finite, without
 from cwfed.federated.options import FaultOptions
+from cwfed.federated.returned import check_broadcast, check_first_state, check_state
 from cwfed.federated.sampler import UniformSampler
 from cwfed.federated.state import FederatedState, unscored
 from cwfed.federated.stopwatch import Stopwatch
@@ -104,6 +105,7 @@ class FederatedLoop:
         """Return the state before the first round from a bank of equal rows."""
         same = dict.fromkeys(("uploads", "received", "personal"), initialisation)
         server = self.aggregator.init_state(self.server, initialisation)
+        check_first_state(self.aggregator, server)
         return FederatedState(round=0, **same, anchors={}, server=server, post_local={})
 
     def traffic(
@@ -130,7 +132,7 @@ class FederatedLoop:
             losses by client.
         """
         if cohort.remaining:
-            trained, starts = self.select(state, cohort.remaining)
+            trained, starts = self.select(round_, state, cohort.remaining)
             trained, losses, failed = self.fit(round_, trained, starts, cohort.remaining)
             cohort = self.faults.exclude(round_, cohort, failed)
         if not cohort.remaining:
@@ -138,14 +140,18 @@ class FederatedLoop:
             return state, state.received, cohort, {}
         if failed:
             # Only the method knows what its selection noted of a client: it is made again.
-            server = self.select(state, cohort.remaining)[0].server
+            server = self.select(round_, state, cohort.remaining)[0].server
             trained = replace(without(trained, state, sorted(failed)), server=server)
         return trained, starts, cohort, losses
 
     def select(
-        self, state: FederatedState, participants: Sequence[int]
+        self, round_: int, state: FederatedState, participants: Sequence[int]
     ) -> tuple[FederatedState, Bank]:
-        """Let the participants choose or mix what they start from."""
+        """Let the participants choose or mix what they start from.
+
+        Raises:
+            RunStopped: The method's state is of another kind than before.
+        """
         with self._watch.timed("select"):
             starts, server = self.aggregator.select(
                 state.received,
@@ -155,6 +161,7 @@ class FederatedLoop:
                 self.server,
                 self.clients,
             )
+        check_state(round_, self.aggregator, "select", server, state.server)
         return replace(state, server=server), starts
 
     def fit(
@@ -224,13 +231,15 @@ class FederatedLoop:
         Without participants nothing changes.
 
         Raises:
-            RunStopped: What the server made is not finite.
+            RunStopped: What the server made is not finite, or of another kind than before.
         """
         if not participants:
             return replace(state, round=round_), {}
         sent = ServerRound(state.uploads, starts, torch.as_tensor(participants), self.clients)
         with self._watch.timed("aggregate"):
             broadcast, server = self.aggregator.aggregate(sent, state.server, self.server)
+            check_state(round_, self.aggregator, "aggregate", server, state.server)
+            check_broadcast(round_, self.aggregator, broadcast, state.uploads)
             made = {"models": broadcast.models, "anchors": broadcast.anchors or {}}
             require_finite(round_, type(self.aggregator).__name__, made, state.uploads)
         state = replace(
