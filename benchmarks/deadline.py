@@ -3,6 +3,8 @@
 import os
 import re
 import time
+from argparse import ArgumentTypeError
+from math import inf
 from pathlib import Path
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -26,21 +28,19 @@ class Deadline:
         return self.end - time.monotonic()
 
 
-def read_seconds(text: str) -> float | None:
-    """Return the seconds of ``90s``, ``8m``, ``0.5h``, ``2d`` or ``120``; None for other texts."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    return float(match[1]) * _UNITS[match[2]] if match else None
+def duration(text: str) -> float:
+    """Read an option such as ``90s``, ``30m``, ``0.5h`` or ``2d``; a mere number is seconds.
 
-
-def parse_seconds(text: str) -> float:
-    """Return the seconds that a text such as ``8m``, ``90s``, ``0.5h`` or ``120`` means.
+    Returns:
+        Seconds.
 
     Raises:
-        ValueError: It means none, or no time at all.
+        ArgumentTypeError: It is something else, or longer than a number holds.
     """
-    seconds = read_seconds(text)
-    if not seconds:
-        raise ValueError(f"budget: expected a time such as 8m, 90s or 0.5h, got {text!r}")
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else inf
+    if seconds == inf:
+        raise ArgumentTypeError(f"expected a duration such as 90s, 30m or 8h, got {text[:60]!r}")
     return seconds
 
 

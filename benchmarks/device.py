@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from benchmarks.deadline import Deadline, parse_seconds, process_age
+from benchmarks.deadline import Deadline, duration, process_age
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")
@@ -194,6 +194,8 @@ def main(arguments: Sequence[str] | None = None, age: float = 0.0) -> int:
     """Run the parts within the budget; return 0, 1 if something is wrong, 2 for a mistake."""
     parser = _parser()
     options, others = parser.parse_known_args(arguments)
+    if not options.budget:
+        parser.error("--budget: expected some time, such as 8m, got none")
     deadline = Deadline(options.budget, age)
     output: Path = options.output.resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -211,18 +213,11 @@ def main(arguments: Sequence[str] | None = None, age: float = 0.0) -> int:
     return max(code, int(bool(left_out)))
 
 
-def _budget(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.device", description=__doc__, allow_abbrev=False
     )
-    parser.add_argument("--budget", type=_budget, default="8m", help="such as 8m or 90s")
+    parser.add_argument("--budget", type=duration, default="8m", help="such as 8m or 90s")
     parser.add_argument("-o", "--output", type=Path, required=True, help="a new or empty folder")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--data_dir", type=Path, help="folder of the data sets")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.deadline import Deadline, process_age
+from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_fits import CannotMeasure, Fitting
 from benchmarks.device_results import Cell
 from benchmarks.device_schedule import Schedule, say
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.device_cells", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, required=True, help="time for all of it")
+    parser.add_argument("--seconds", type=duration, required=True, help="time for all of it")
     parser.add_argument("--cells", nargs="+", metavar="CONFIG/METHOD", help="in this order")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--jobs", type=_jobs, default="auto", help="auto, or how many at once")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.deadline import Deadline, process_age
+from benchmarks.deadline import Deadline, duration, process_age
 from cwfed.aggregators import CwFedAvg, FedAvg, FedNH
 from cwfed.clients import OptimizerFactory, TrainingPhase
 from cwfed.data.partitioners import Partitioner
@@ -272,7 +272,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.device_equality", description=__doc__
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=600.0, help="time for all of it")
+    parser.add_argument("--seconds", type=duration, default=600.0, help="time for all of it")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     parser.add_argument("--toy", action="store_true")
     return parser

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.deadline import Deadline, process_age
+from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_equality import describe_device
 from benchmarks.device_limits import Cost, Peak, measure_peak, now, step_cost
 from cwfed.aggregators import FedAvg
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None, age: float = 0.0) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.device_speed", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--setting", choices=SETTINGS, required=True)
-    parser.add_argument("--seconds", type=float, default=600.0, help="time for all of it")
+    parser.add_argument("--seconds", type=duration, default=600.0, help="time for all of it")
     parser.add_argument("--toy", action="store_true")
     options = parser.parse_args(arguments)
     options.deadline = Deadline(_SHARE * options.seconds, age)

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.faults`` goes through every file operation and phase of a run of two rounds,
 with each kind of fault in turn, at random steps, and prints what was lost. ``--every 5`` takes
-every fifth step, ``--budget 600`` stops after so many seconds, ``--shard 1/2`` does half of it,
+every fifth step, ``--budget 10m`` stops after that time, ``--shard 1/2`` does half of it,
 ``--timed 40`` adds signals at random times and ``--limits`` disks, files and memory that are really
 too small. A kill after a step is a kill before the next one. Runs are forked from this process,
 which has imported everything once.
@@ -20,11 +20,13 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
+from benchmarks.deadline import duration
 from benchmarks.faults_inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
 from benchmarks.faults_trial import SIGNALS, Tally, Trial, forked
 from cwfed.cli.guard import FAILED, USAGE_ERROR, Terminal
@@ -180,7 +182,7 @@ def main() -> int:
     """Run the command; return 1 if anything was lost."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="one in every so many steps")
-    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds for the steps")
+    parser.add_argument("--budget", type=duration, default=inf, help="for the steps: 90s, 30m, 8h")
     parser.add_argument("--shard", default="1/1", help="which part of the steps, such as 1/2")
     parser.add_argument("--limits", action="store_true", help="real limits of disk and memory")
     parser.add_argument("--timed", type=int, default=0, help="signals at random times")

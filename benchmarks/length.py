@@ -16,6 +16,7 @@ from time import monotonic
 
 import torch
 
+from benchmarks.deadline import duration
 from benchmarks.faults_trial import forked
 from cwfed.cli.guard import Terminal
 from cwfed.federated.folder import ROUNDS
@@ -95,7 +96,7 @@ def main() -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--budget", type=float, default=None, help="seconds")
+    parser.add_argument("--budget", type=duration, help="stop after 90s, 30m or 8h")
     (options, others), terminal = parser.parse_known_args(), Terminal()
     torch.set_num_threads(1)
     with TemporaryDirectory() as scratch:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from math import inf, nan
 from pathlib import Path
 
-from benchmarks.deadline import read_seconds
+from benchmarks.deadline import duration
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
 from cwfed.cli.guard import Terminal
@@ -56,18 +56,6 @@ def list_tables(names: list[str]) -> int:
     for profile in PROFILES.values():
         terminal.say(f"  {profile.name:22} {profile.about}")
     return 0
-
-
-def duration(text: str) -> float:
-    """Read a duration such as ``90s``, ``30m`` or ``8h``, in seconds; a mere number is seconds.
-
-    Raises:
-        ArgumentTypeError: It is something else.
-    """
-    seconds = read_seconds(text)
-    if seconds is None:
-        raise ArgumentTypeError(f"expected a duration such as 90s, 30m or 8h, got {text!r}")
-    return seconds
 
 
 def shard(text: str) -> tuple[int, int]:
