@@ -129,6 +129,8 @@ def partition(arguments: Sequence[str]) -> int:
         labels, names = images.labels_N, images.class_names
         terminal.print(partition_table(manifest, labels, names, terminal.width))
         terminal.say(f"partition {manifest.hash}")
+        if manifest.origin:
+            terminal.say(", ".join(f"{name}: {value}" for name, value in manifest.origin.items()))
         if plot:
             plot_partition(manifest, labels, names, plot)
             terminal.say(f"drawn in {plot}")

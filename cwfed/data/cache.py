@@ -1,7 +1,8 @@
 """Decoded data sets on disk: written once, mapped into memory from then on.
 
 An entry is a folder named by its key, with ``images.npy`` (uint8 ``[N, C, H, W]``), ``labels.npy``
-(int64 ``[N]``) and ``meta.json``. It appears by one rename, so it is there whole or not at all.
+(int64 ``[N]``), ``meta.json`` and, where the source declares an order, ``order.npy`` (int64
+``[N]``). It appears by one rename, so it is there whole or not at all.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ import torch
 
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
+from cwfed.data.source_order import ORDER, load_order, save_order, source_order
 from cwfed.reading import read_text, require_regular
 
 FORMAT_VERSION = 1
@@ -97,7 +99,13 @@ def read_entry(cache_dir: Path, key: str) -> ImageData | None:
 
 
 def write_entry(
-    cache_dir: Path, key: str, samples: Samples, *, class_names: Sequence[str], name: str
+    cache_dir: Path,
+    key: str,
+    samples: Samples,
+    *,
+    class_names: Sequence[str],
+    name: str,
+    order: str | None = None,
 ) -> ImageData:
     """Cache decoded samples in canonical order and return them mapped.
 
@@ -109,39 +117,44 @@ def write_entry(
         samples: The decoded samples.
         class_names: Names by class index.
         name: Name of the data set.
+        order: Name of the order in which the samples come, where the source declares it.
     """
-    order = samples.canonical_order()
+    canonical = samples.canonical_order()
     temporary = cache_dir / f".writing-{uuid.uuid4().hex}"
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         _remove_stale(cache_dir)
         temporary.mkdir()
-        _fill(temporary, key, samples, order, class_names, name)
+        _fill(temporary, key, samples, canonical, class_names, name, order)
         data = _publish(temporary, cache_dir, key)
     except OSError as error:
         log.warning("%s: cannot write the cache (%s); going on without it", cache_dir, error)
-        return in_memory(samples, class_names=class_names, name=name)
+        return in_memory(samples, class_names=class_names, name=name, order=order)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     log.info("%s: cached at %s", name, cache_dir / key)
     return data
 
 
-def in_memory(samples: Samples, *, class_names: Sequence[str], name: str) -> ImageData:
+def in_memory(
+    samples: Samples, *, class_names: Sequence[str], name: str, order: str | None = None
+) -> ImageData:
     """Return decoded samples in canonical order without a cache.
 
     Args:
         samples: The decoded samples.
         class_names: Names by class index.
         name: Name of the data set.
+        order: Name of the order in which the samples come, where the source declares it.
     """
-    order = samples.canonical_order()
+    canonical = samples.canonical_order()
     return ImageData(
-        images_NCHW=torch.from_numpy(samples.images_NCHW[order]),
-        labels_N=torch.from_numpy(samples.labels_N[order]),
+        images_NCHW=torch.from_numpy(samples.images_NCHW[canonical]),
+        labels_N=torch.from_numpy(samples.labels_N[canonical]),
         class_names=tuple(class_names),
-        content_hash=samples.content_hash(order),
+        content_hash=samples.content_hash(canonical),
         name=name,
+        source_order=source_order(order, canonical) if order else None,
     )
 
 
@@ -149,27 +162,32 @@ def _fill(
     folder: Path,
     key: str,
     samples: Samples,
-    order: np.ndarray,
+    canonical: np.ndarray,
     class_names: Sequence[str],
     name: str,
+    order: str | None,
 ) -> None:
-    labels = samples.labels_N[order]
+    labels = samples.labels_N[canonical]
     images = samples.images_NCHW
     # Chunks keep a second copy of the whole array out of memory.
-    chunks = (images[order[start : start + 4096]] for start in range(0, len(order), 4096))
+    chunks = (images[canonical[start : start + 4096]] for start in range(0, len(canonical), 4096))
     _write_npy(folder / "images.npy", images.dtype, images.shape, chunks)
     _write_npy(folder / "labels.npy", labels.dtype, labels.shape, [labels])
-    body = {
+    files = ["images.npy", "labels.npy"]
+    body: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "key": key,
         "name": name,
         "class_names": list(class_names),
-        "content_hash": samples.content_hash(order),
+        "content_hash": samples.content_hash(canonical),
         "shape": list(images.shape),
-        "bytes": {file: (folder / file).stat().st_size for file in ("images.npy", "labels.npy")},
         "labels_sha256": hashlib.sha256(labels).hexdigest(),
-        "spot_sha256": _spot_hash(images, order),
+        "spot_sha256": _spot_hash(images, canonical),
     }
+    if order:
+        files.append(ORDER)
+        body["order"] = save_order(folder, source_order(order, canonical))
+    body["bytes"] = {file: (folder / file).stat().st_size for file in files}
     meta = {"sha256": hashlib.sha256(_canonical_json(body)).hexdigest(), "meta": body}
     with (folder / "meta.json").open("w", encoding="utf-8") as file:
         json.dump(meta, file, indent=1)
@@ -247,6 +265,7 @@ def _open_entry(entry: Path, key: str) -> ImageData:
         class_names=tuple(meta["class_names"]),
         content_hash=meta["content_hash"],
         name=meta["name"],
+        source_order=load_order(entry, meta["order"], len(labels)) if "order" in meta else None,
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cwfed.data.source_order import SourceOrder
+
 
 @dataclass(frozen=True)
 class ImageData:
@@ -19,6 +21,7 @@ class ImageData:
         content_hash: SHA-256 (hex) over labels and samples in canonical order; the same for the
             same images from any source.
         name: Name of the data set, for people.
+        source_order: The order of the source, where it declares one.
     """
 
     images_NCHW: Tensor
@@ -26,6 +29,7 @@ class ImageData:
     class_names: tuple[str, ...]
     content_hash: str
     name: str
+    source_order: SourceOrder | None = None
 
     def __len__(self) -> int:
         """Return N."""

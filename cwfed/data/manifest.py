@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 Part = Literal["train", "val", "test"]
 PARTS: tuple[Part, ...] = ("train", "val", "test")
+Origin = Mapping[str, str | int | float]
+"""How a partition came about, for people: plain values by name."""
+
+MOST_ORIGIN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +71,7 @@ class Manifest:
         num_samples: N.
         num_classes: K.
         clients: Each client's parts. Every sample is in exactly one part of one client.
+        origin: How the partition came about, where its partitioner says so.
 
     Raises:
         ValueError: If a sample is missing, used twice or out of range, or a part is not sorted.
@@ -76,6 +82,7 @@ class Manifest:
     num_samples: int
     num_classes: int
     clients: tuple[ClientSplit, ...]
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         """Check that every sample is in exactly one part of one client."""
@@ -139,9 +146,10 @@ class Manifest:
             _compact({part: getattr(client, part).tolist() for part in PARTS})
             for client in self.clients
         )
+        origin = f'"origin": {_compact(dict(self.origin))},\n' if self.origin else ""
         return (
             f'{{"schema_version": {SCHEMA_VERSION},\n"hash": {_compact(self.hash)},\n'
-            f'"dataset": {_compact(head)},\n"clients": [\n{rows}\n]}}\n'
+            f'"dataset": {_compact(head)},\n{origin}"clients": [\n{rows}\n]}}\n'
         )
 
     def save(self, path: str | Path) -> None:
@@ -228,6 +236,7 @@ def make_manifest(
         num_samples=len(data),
         num_classes=data.num_classes,
         clients=tuple(clients),
+        origin=partitioner.origin(data),
     )
 
 
@@ -260,6 +269,7 @@ def _from_json(text: str) -> Manifest:
         num_samples=_field(head, "num_samples", int),
         num_classes=_field(head, "num_classes", int),
         clients=tuple(_client(entry) for entry in _field(document, "clients", list)),
+        origin=_origin(_field(document, "origin", dict)) if "origin" in document else None,
     )
     stored = _field(document, "hash", str)
     if stored != manifest.hash:
@@ -273,6 +283,15 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entry) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice[:60]}: expected once, got it twice")
+    return entry
+
+
+def _origin(entry: dict[str, Any]) -> Origin:
+    if not 0 < len(entry) <= MOST_ORIGIN:
+        raise ValueError(f"origin: expected 1 to {MOST_ORIGIN} values, got {len(entry)}")
+    for name, value in entry.items():
+        if type(value) not in (str, int, float):
+            raise ValueError(f"origin: expected text or a number as {name[:60]}, got {value!r:.60}")
     return entry
 
 

@@ -781,6 +781,25 @@ def test_partition_prints_and_draws(tmp_path, capsys):
     assert ".png" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["ReleasedDirichlet", "ReleasedPathological"])
+def test_the_published_partition_is_the_same_for_every_seed(kind, tmp_path, capsys):
+    hashes = set()
+    for seed in ("0", "1"):
+        folder = tmp_path / seed
+        given = ["--partition", kind, "--partition.num_clients", "5"]
+        assert fit("--run_dir", folder, "--rounds", "1", "--seed", seed, *given) == 0
+        written = json.loads((folder / "partition.json").read_text())
+        assert written["origin"]["partitioner"] == kind
+        assert written["origin"]["order"].startswith("content")
+        hashes.add(written["hash"])
+    assert len(hashes) == 1
+    capsys.readouterr()
+    assert main(["partition", *SMALL, *given]) == 0
+    assert f"partitioner: {kind}, seed: 1, order: content" in capsys.readouterr().out
+    assert fit("--rounds", "1", *given, "--partition.order", "source") == 2
+    assert "partition: order: expected a source that declares an order" in capsys.readouterr().err
+
+
 def test_tensorboard_writes_curves(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -16,6 +16,7 @@ from image_files import small_images
 from cwfed.data import cache
 from cwfed.data.cache import cache_key, in_memory, read_entry, resolve_cache_dir, write_entry
 from cwfed.data.decoding import Samples
+from cwfed.data.source_order import SourceOrder, load_order, save_order
 
 KEY = "a" * 64
 NAMES = tuple("0123456789")
@@ -26,8 +27,8 @@ def samples():
     return Samples.from_pixels(*small_images(10, 30, (3, 8, 8)))
 
 
-def write(folder, samples):
-    return write_entry(folder, KEY, samples, class_names=NAMES, name="small")
+def write(folder, samples, **options):
+    return write_entry(folder, KEY, samples, class_names=NAMES, name="small", **options)
 
 
 def assert_same(one, other):
@@ -163,6 +164,34 @@ def test_damaged_entries_are_found_and_replaced(tmp_path, samples, damage, caplo
     assert torch.equal(write(tmp_path, samples).images_NCHW, expected)
     assert read_entry(tmp_path, KEY) is not None
     assert [path.name for path in tmp_path.iterdir()] == [KEY]
+
+
+ORDER_DAMAGES = {
+    "gone": lambda path: path.unlink(),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-8]),
+    "swapped": lambda path: np.save(path, np.load(path)[::-1]),
+    "floats": lambda path: np.save(path, np.load(path).astype(float)),
+    "pickle": lambda path: np.save(path, np.array([{}] * 300, dtype=object), allow_pickle=True),
+    "pipe": replace_by_pipe,
+}
+
+
+@pytest.mark.parametrize("damage", ORDER_DAMAGES)
+def test_a_damaged_order_is_found_and_replaced(tmp_path, samples, damage, caplog):
+    good = write(tmp_path, samples, order="as it came").source_order
+    assert good.indices_N.argsort().tolist() == samples.canonical_order().tolist()
+    assert torch.equal(read_entry(tmp_path, KEY).source_order.indices_N, good.indices_N)
+    ORDER_DAMAGES[damage](tmp_path / KEY / "order.npy")
+    assert read_entry(tmp_path, KEY) is None
+    assert "decoding again" in caplog.text
+    again = write(tmp_path, samples, order="as it came").source_order
+    assert torch.equal(again.indices_N, good.indices_N)
+
+
+def test_an_order_that_repeats_a_sample_is_refused(tmp_path):
+    order = SourceOrder("as it came", torch.tensor([0, 2, 2]))
+    with pytest.raises(ValueError, match="expected every sample once"):
+        load_order(tmp_path, save_order(tmp_path, order), 3)
 
 
 def test_a_file_where_the_entry_belongs(tmp_path, samples):

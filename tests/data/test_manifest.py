@@ -143,6 +143,11 @@ def test_the_file_is_json_with_one_client_a_line(manifest, path):
     assert sum(line.startswith('{"train":') for line in path.read_text().splitlines()) == 8
 
 
+def test_a_partition_of_our_own_writes_no_origin(manifest, path):
+    assert manifest.origin is None
+    assert "origin" not in path.read_text()
+
+
 def test_seventy_thousand_samples_fit_in_a_megabyte():
     made = make_manifest(image_data(per_class=7000), Pathological(), seed=0, val_fraction=0.1)
     assert len(made.to_json().encode()) < 1_000_000
@@ -266,6 +271,22 @@ def text_for_a_part(document):
     document["clients"][2]["val"] = "none"
 
 
+def origin_of_nothing(document):
+    document["origin"] = {}
+
+
+def origin_that_nests(document):
+    document["origin"] = {"seed": [1]}
+
+
+def origin_without_end(document):
+    document["origin"] = {str(n): n for n in range(1000)}
+
+
+def text_for_the_origin(document):
+    document["origin"] = "mine"
+
+
 def huge_data_set(document):
     document["dataset"]["num_samples"] = 10**15
 
@@ -289,6 +310,10 @@ def huge_data_set(document):
         (no_clients, "clients: expected list, got 'None'"),
         (no_part, "val: expected list"),
         (text_for_a_part, "val: expected list, got 'none'"),
+        (origin_of_nothing, "origin: expected 1 to 20 values, got 0"),
+        (origin_that_nests, r"origin: expected text or a number as seed, got \[1\]"),
+        (origin_without_end, "origin: expected 1 to 20 values, got 1000"),
+        (text_for_the_origin, "origin: expected dict, got 'mine'"),
         (huge_data_set, "expected all 1000000000000000 samples"),
     ],
 )

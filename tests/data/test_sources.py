@@ -171,6 +171,21 @@ def test_the_written_files_are_torchvisions(kind, tmp_path, monkeypatch):
     assert ours == read
 
 
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_published_files_declare_their_order_and_parquet_none(kind, tmp_path, monkeypatch):
+    images, labels = make_known(kind, monkeypatch)
+    write_known_parquet(kind, tmp_path / "hub", images, labels)
+    write_legacy(kind, tmp_path / "torchvision", images, labels, monkeypatch)
+    assert kind().load(tmp_path / "hub", cache_dir=tmp_path / "cache").source_order is None
+    for cache in ("cache", "cache", "file"):  # decoded, from the cache, without one
+        (tmp_path / "file").touch()
+        data = kind().load(tmp_path / "torchvision", cache_dir=tmp_path / cache)
+        order = data.source_order
+        assert order.name == "training files, then test files, as published"
+        assert data.images_NCHW[order.indices_N].numpy().tolist() == images.tolist()
+        assert data.labels_N[order.indices_N].tolist() == labels.tolist()
+
+
 def test_mnist_gzipped_and_order_of_the_parts_do_not_matter(tmp_path, monkeypatch):
     images, labels = make_known(MNIST, monkeypatch)
     write_mnist_idx(tmp_path / "a", images, labels, train=40)

@@ -71,6 +71,8 @@ class Found:
         settings: What else it depends on, as JSON values.
         read: Reads and decodes the files.
         most_bytes: How large a file may be.
+        order: Name of the order in which the samples are read, where that is one which the data
+            set's publishers declare.
     """
 
     layout: str
@@ -78,6 +80,7 @@ class Found:
     settings: Mapping[str, Any]
     read: Callable[[], Reading]
     most_bytes: int | None = None
+    order: str | None = None
 
 
 class FileSource(Source):
@@ -95,6 +98,8 @@ class FileSource(Source):
             require_regular(path, found.most_bytes)
         cache = resolve_cache_dir(cache_dir)
         kind = {"source": type(self).__name__, "name": self.name, "layout": found.layout}
+        if found.order:
+            kind["order"] = found.order
         key = cache_key({**kind, **found.settings}, found.files)
         if (data := read_entry(cache, key)) is not None:
             log.info("%s: %s, decoded before: %s", self.name, describe(found.files), cache / key)
@@ -103,7 +108,9 @@ class FileSource(Source):
         reading = found.read()
         self._check(reading.samples, found.files)
         names = [printable(name) for name in reading.class_names]
-        return write_entry(cache, key, reading.samples, class_names=names, name=self.name)
+        return write_entry(
+            cache, key, reading.samples, class_names=names, name=self.name, order=found.order
+        )
 
     @abstractmethod
     def _find(self, data_dir: Path) -> Found:

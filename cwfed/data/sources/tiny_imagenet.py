@@ -28,6 +28,7 @@ REMOTE = Remote(
     target=ARCHIVE,
 )
 PER_CLASS = 500
+ORDER = "by class, then by file name"
 ENCRYPTED = 0x1
 MEMBER = re.compile(r"(?:.*/)?train/(n\d{8})/images/[^/]+\.JPEG")
 
@@ -71,7 +72,9 @@ class TinyImageNet(FileSource):
         return self._zip(archive)
 
     def _zip(self, archive: Path) -> Found:
-        return Found("zip", (archive,), self._settings(), lambda: self._read_zip(archive))
+        return Found(
+            "zip", (archive,), self._settings(), lambda: self._read_zip(archive), order=ORDER
+        )
 
     def _folder(self, folder: Path) -> Found | None:
         for root in (folder, folder / FOLDER):
@@ -82,9 +85,11 @@ class TinyImageNet(FileSource):
 
     def _files(self, images: tuple[Path, ...], words: Path) -> Found:
         every = (*images, words) if words.is_file() else images
-        return Found(
-            "folder", every, self._settings(), lambda: self._read(images, words), MOST_ENCODED
-        )
+
+        def read() -> Reading:
+            return self._read(images, words)
+
+        return Found("folder", every, self._settings(), read, MOST_ENCODED, order=ORDER)
 
     def _settings(self) -> dict[str, int]:
         return {"num_classes": self.num_classes}

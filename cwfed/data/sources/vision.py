@@ -46,6 +46,9 @@ trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
 
 
+PUBLISHED_ORDER = "training files, then test files, as published"
+
+
 class KnownImages(FileSource):
     """A public data set whose classes, sizes and files are known.
 
@@ -167,7 +170,7 @@ class MNIST(KnownImages):
         def read() -> Reading:
             return Reading(read_idx_pairs(files, classes), self.class_names)
 
-        return Found("idx", files, {}, read, MOST_IDX)
+        return Found("idx", files, {}, read, MOST_IDX, order=PUBLISHED_ORDER)
 
     def _remotes(self) -> list[Remote]:
         return [
@@ -196,7 +199,7 @@ class _CIFAR(KnownImages):
         def read() -> Reading:
             return Reading(read_cifar(kind, root, classes), self.class_names)
 
-        return Found("pickle", files, {}, read)
+        return Found("pickle", files, {}, read, order=PUBLISHED_ORDER)
 
     def _find_file(self, path: Path) -> Found | None:
         if path.name == self.torchvision_class.filename:
@@ -212,7 +215,7 @@ class _CIFAR(KnownImages):
         def read() -> Reading:
             return Reading(read_cifar_archive(kind, archive, classes), self.class_names)
 
-        return Found("archive", (archive,), {}, read)
+        return Found("archive", (archive,), {}, read, order=PUBLISHED_ORDER)
 
     def _remotes(self) -> list[Remote]:
         kind = self.torchvision_class

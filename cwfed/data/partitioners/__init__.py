@@ -1,0 +1,16 @@
+"""How a data set is divided among clients: one small class for each protocol."""
+
+from cwfed.data.partitioners.base import Partitioner
+from cwfed.data.partitioners.own import IID, Dirichlet, Pathological
+from cwfed.data.partitioners.released import ReleasedDirichlet, ReleasedPathological
+from cwfed.data.partitioners.saved import FromManifest
+
+__all__ = [
+    "IID",
+    "Dirichlet",
+    "FromManifest",
+    "Partitioner",
+    "Pathological",
+    "ReleasedDirichlet",
+    "ReleasedPathological",
+]

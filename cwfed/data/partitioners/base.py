@@ -1,0 +1,79 @@
+"""What a partitioner is."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from torch import Tensor
+
+from cwfed.data.images import ImageData
+from cwfed.data.manifest import Origin
+from cwfed.functional import partition
+from cwfed.functional.seeding import numpy_generator
+
+
+class Partitioner(ABC):
+    """Divides the samples of a data set among clients.
+
+    A partition is a function of the labels, the partitioner's arguments and the seed: no global
+    random state, no pixels.
+
+    Attributes:
+        num_clients: M, the number of clients.
+    """
+
+    num_clients: int
+
+    @abstractmethod
+    def split(self, labels_N: Tensor, num_classes: int, seed: int) -> list[np.ndarray]:
+        """Divide the samples among the clients.
+
+        Args:
+            labels_N: int64 class indices in ``[0, num_classes)``.
+            num_classes: K.
+            seed: The run's seed.
+
+        Returns:
+            M sorted int64 index arrays, disjoint, that cover all samples.
+
+        Raises:
+            ValueError: If these labels cannot be divided this way.
+        """
+
+    def train_test(
+        self, data: ImageData, *, seed: int, train_fraction: float
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Divide the samples among the clients, and each client's share into train and test.
+
+        Args:
+            data: The data set.
+            seed: The run's seed.
+            train_fraction: Share of a client's samples for training, in (0, 1).
+
+        Returns:
+            For each client its sorted train and test indices.
+
+        Raises:
+            ValueError: If these data cannot be divided this way.
+        """
+        shares = self.split(data.labels_N, data.num_classes, seed)
+        return [
+            partition.train_test_split(
+                share, train_fraction, numpy_generator(seed, "train_test", client=client)
+            )
+            for client, share in enumerate(shares)
+        ]
+
+    def origin(self, data: ImageData) -> Origin | None:
+        """Return how the partition comes about, where its file is to say so.
+
+        Args:
+            data: The data set.
+        """
+        return None
+
+
+def at_least(name: str, value: int, low: int) -> int:
+    """Return an integer argument, or raise ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(f"{name}: expected an integer >= {low}, got {value}")
+    return value

@@ -1,0 +1,67 @@
+"""Partitions from files."""
+
+import numpy as np
+from torch import Tensor
+
+from cwfed.data.images import ImageData
+from cwfed.data.manifest import Manifest, Origin
+from cwfed.data.partitioners.base import Partitioner
+
+
+class FromManifest(Partitioner):
+    """A saved partition, given back as it was.
+
+    The file's test parts stay as they are, and so does the union of its train and validation
+    parts, whatever ``train_fraction`` says. The validation part is cut anew from that union by
+    the run's seed and ``val_fraction``: the seed and fraction the file was made with give the
+    file's own manifest, to the hash.
+
+    Args:
+        path: The manifest file. It is read at once, so that a wrong file fails before data load.
+
+    Raises:
+        ValueError: If the file is missing, damaged or not a manifest this version reads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._manifest = Manifest.load(path)
+        self.num_clients = len(self._manifest.clients)
+
+    def split(self, labels_N: Tensor, num_classes: int, seed: int) -> list[np.ndarray]:
+        """Give back each client's samples, all parts together; ``seed`` changes nothing."""
+        self._expect("samples", self._manifest.num_samples, len(labels_N))
+        self._expect("classes", self._manifest.num_classes, num_classes)
+        return [client.all for client in self._manifest.clients]
+
+    def train_test(
+        self, data: ImageData, *, seed: int, train_fraction: float
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Give back each client's train (validation included) and test parts.
+
+        Args:
+            data: The data set; it must be the one the manifest was made for.
+            seed: Changes nothing.
+            train_fraction: Changes nothing.
+
+        Returns:
+            For each client its sorted train and test indices.
+
+        Raises:
+            ValueError: If the manifest was made for another data set.
+        """
+        self._expect("content hash", self._manifest.dataset_hash, data.content_hash)
+        self._expect("samples", self._manifest.num_samples, len(data))
+        self._expect("classes", self._manifest.num_classes, data.num_classes)
+        return [(client.train_and_val, client.test) for client in self._manifest.clients]
+
+    def origin(self, data: ImageData) -> Origin | None:
+        """Return what the file says of its partition."""
+        return self._manifest.origin
+
+    def _expect(self, what: str, expected: object, got: object) -> None:
+        if expected != got:
+            raise ValueError(
+                f"path: {self.path} divides another data set "
+                f"({self._manifest.dataset_name}): expected {what} {expected}, got {got}"
+            )
