@@ -1,5 +1,6 @@
 """The parser of a run's configuration, made from the signatures it configures."""
 
+import logging
 import re
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
 from cwfed.reading import check_yaml
-from cwfed.records.identity import filled, is_resolved
+from cwfed.records.identity import filled, is_resolved, older_meanings
 
 COMPONENTS: dict[str, type] = {
     "data": Source,
@@ -43,6 +44,8 @@ PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save", "trusted_modules
 """Options that say where to read and write and whom to trust; not part of what a run is."""
 
 _parsers_yaml = get_loader("yaml")
+
+log = logging.getLogger("cwfed")
 
 
 class ConfigFile(ActionConfigFile):
@@ -67,8 +70,12 @@ def _as_it_was_meant(path: str) -> str:
     They had a meaning then, which may not be today's default.
     """
     content = load_mapping(Path(path))
-    whole = filled(content) if is_resolved(content) else content
-    return path if whole == content else yaml.safe_dump(whole, sort_keys=False)
+    older = older_meanings(content) if is_resolved(content) else {}
+    if not older:
+        return path
+    told = ", ".join(f"{name} {value}" for name, value in older.items())
+    log.info("%s was written before these options; it keeps what was done then: %s", path, told)
+    return str(yaml.safe_dump(filled(content), sort_keys=False))
 
 
 def _load_yaml(text: str) -> Any:

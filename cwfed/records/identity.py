@@ -110,12 +110,19 @@ def filled(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     made = deepcopy(dict(config))
     for name in _changed():
-        option, _, argument = name.rpartition(".")
-        if not option[:1].isupper():
-            _fill_option(made, name.split("."), VERSION_1[name])
-        else:
-            _fill_class(made, option, argument, VERSION_1[name])
+        _fill(made, name)
     return made
+
+
+def older_meanings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that `filled` fills in, by name, with their values."""
+    found = {}
+    for name in _changed():
+        made = deepcopy(dict(config))
+        _fill(made, name)
+        if made != config:
+            found[name] = VERSION_1[name]
+    return found
 
 
 def is_resolved(config: Mapping[str, Any]) -> bool:
@@ -157,6 +164,14 @@ def public_name(path: str) -> str:
 def _changed() -> tuple[str, ...]:
     """Return the names whose default is not that of version 1."""
     return tuple(name for name in defaults() if not _same(defaults()[name], VERSION_1[name]))
+
+
+def _fill(config: dict[str, Any], name: str) -> None:
+    option, _, argument = name.rpartition(".")
+    if option[:1].isupper():
+        _fill_class(config, option, argument, VERSION_1[name])
+    else:
+        _fill_option(config, name.split("."), VERSION_1[name])
 
 
 def _fill_option(config: dict[str, Any], path: list[str], value: Any) -> None:

@@ -150,6 +150,8 @@ def test_a_default_that_changes_keeps_the_meaning_of_older_runs(config, monkeypa
     assert config_hash(explicit, 3) == by_version[3] != config_hash(fresh, 3)
     assert chosen(fresh, 3)["algorithm"]["aggregator"] == {"class_path": "CwFedAvg"}
     assert filled(older)["algorithm"]["aggregator"]["init_args"]["fallback"] == "kept"
+    assert identity.older_meanings(older) == {"CwFedAvg.fallback": "kept"}
+    assert not identity.older_meanings(fresh)
     # What was hashed when it was the default is still known.
     assert by_version[2] in identities(older)
     assert config_hash(explicit, 2) == by_version[2]
