@@ -102,7 +102,8 @@ def verify(options: Namespace) -> int:
     ledger = user_path(options.ledger, "--ledger") if options.ledger else LEDGER
     if not ledger.is_file():
         raise UsageError(f"--ledger: expected an existing file, got {ledger}")
-    line = find_line(options.target, read_ledger(ledger), options.seed, options.rounds)
+    lines = read_ledger(ledger)
+    line = find_line(options.target, lines, options.seed, options.rounds, options.profile)
     data_dir = user_path(options.data_dir, "--data_dir") if options.data_dir else None
     paths = {name: getattr(options, f"{name}_path") for name in PLACES}
     terminal = Terminal()

@@ -65,6 +65,7 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
         "config_hash": key,
         "identity_version": VERSION,
         "partition_hash": result["hashes"]["partition"],
+        **({"partition": result["partition"]} if "partition" in result else {}),
         "dataset": result["dataset"],
         "metrics": _metrics(result),
         "curves": {metric: [_accuracy(line[metric]) for line in lines] for metric in METRICS},

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.summary import MISSING, Entry, Section
+from benchmarks.summary import MISSING, Entry, Section, partition_text
 from benchmarks.tables import Column, Table
 
 _METRICS = {"received": "received", "post_local": "post-local"}
 _CSV = (
     "table", "column", "row", "metric", "choice", "rounds", "protocol_rounds", "generated_data",
     "n", "mean", "std", "paper", "paper_approx", "tolerance", "difference", "verdict", "sibling",
-    "seeds", "config_hashes", "partition_hashes", "versions",
+    "seeds", "config_hashes", "partition_hashes", "versions", "partitions",
 )  # fmt: skip
 _LATEX = {
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -50,7 +50,7 @@ def markdown(
             head, rows = grid(section, column)
             bold = [[f"**{cell}**" if leads else cell for cell, leads in row] for row in rows]
             parts.append(f"### {column.title}, {section.label}\n\n{_pipes(head, bold)}")
-        parts += [f"{section.note}\n"] * bool(section.note)
+        parts += [f"{text}\n" for text in (section.partitions, section.note) if text]
         parts += [f"![{section.label}]({name})\n" for name in plots.get(section, ())]
         if section.runs():
             parts.append(f"### Runs, {section.label}\n\n{_pipes(*provenance(section))}")
@@ -171,7 +171,8 @@ def _latex_section(section: Section) -> str:
         title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{_escape(column.title)}}}}}"
         lines = [title, " & ".join(map(_escape, head)), *body]
         blocks.append("".join(f"{line} \\\\\n" for line in lines))
-    caption = _escape(f"{section.table.title}, {section.label}. {section.note}".rstrip(" ."))
+    said = [f"{section.table.title}, {section.label}.", section.partitions, section.note]
+    caption = _escape(" ".join(text for text in said if text).rstrip(" ."))
     return (
         "\\begin{table}\n\\centering\n"
         f"\\caption{{{caption}}}\n"
@@ -214,6 +215,7 @@ def _csv_origin(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "config_hashes": " ".join(line["config_hash"] for line in lines),
         "partition_hashes": " ".join(line["partition_hash"] for line in lines),
         "versions": "; ".join(sorted(versions)),
+        "partitions": "; ".join(sorted({partition_text(line) for line in lines})),
     }
 
 

@@ -205,17 +205,24 @@ def _resolve_cell(
     try:
         if profile.generated:
             own |= {**generated_options(column.config, own), **column.generated}
-        arguments = [
-            *("--config", column.config, "--algorithm", row.algorithm),
-            *as_arguments({**own, **profile.options, **base}),
-        ]
-        config, experiment = resolver.resolve(arguments)
+        start = ("--config", column.config, "--algorithm", row.algorithm)
+        own |= {**profile.options, **base}
+        config, experiment = resolver.resolve([*start, *as_arguments(own)])
+        if protocol := profile.protocol_options(config):
+            own = {**_without_partition(own, protocol), **protocol}
+            config, experiment = resolver.resolve([*start, *as_arguments(own)])
     except UsageError as error:
         # The parser speaks of options; in a table these two are fields.
         said = str(error).replace("--config: ", f"columns.{column_name}.config: ", 1)
         said = said.replace("--algorithm: ", f"rows.{row_name}.algorithm: ", 1)
         raise UsageError(f"{where}: {said}") from error
     return config, _reason_to_skip(experiment)
+
+
+def _without_partition(own: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the options of a partitioner that another one replaces."""
+    replaced = "partition" in others
+    return {k: v for k, v in own.items() if not (replaced and k.partition(".")[0] == "partition")}
 
 
 def _reason_to_skip(experiment: Experiment) -> str | None:

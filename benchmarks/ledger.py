@@ -84,6 +84,8 @@ def _line(text: str, where: str) -> dict[str, Any]:
         if not isinstance(line.get(name), kind) or isinstance(line[name], bool):
             wanted = {str: "a text", int: "an integer", dict: "a mapping"}[kind]  # type: ignore[index]
             raise UsageError(f"{where}: {name}: expected {wanted}, got {line.get(name)!r:.60}")
+    if not isinstance(line.get("partition", {}), dict):
+        raise UsageError(f"{where}: partition: expected a mapping, got {line['partition']!r:.60}")
     for metric in METRICS:
         _check_curve(line, metric, where)
         _check_metric(line, metric, where)

@@ -167,6 +167,10 @@ def _add_verify(command: ArgumentParser) -> None:
     )
     command.add_argument("--rounds", type=positive, help="only the first rounds")
     command.add_argument("--seed", type=natural, help="which, where a cell has several")
+    command.add_argument(
+        "--profile",
+        help=f"the cell as this profile has it, one of {', '.join(PROFILES)}; default: any of them",
+    )
     command.add_argument("--data_dir", metavar="DIR", help="folder of the data, as for cwfed fit")
     command.add_argument("--ledger", help="default: ledger.jsonl beside this program's code")
     command.add_argument(

@@ -1,10 +1,12 @@
 """Profiles: how much of the protocol a run of a table follows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cwfed.cli.files import find_config, load_mapping
+from cwfed.data.partitioners.released import published_counterpart
+from cwfed.federated.options import ReleasedCode
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Profile:
         generated: Tiny generated images take the place of the data set.
         warm: Cells share imports: each runs in a process forked from one that has imported all.
         options: Options of ``cwfed fit`` that come last.
+        published_split: The published partition takes the place of the suite's own.
+        released_code: All that the released code does besides.
     """
 
     name: str
@@ -28,20 +32,55 @@ class Profile:
     generated: bool = False
     warm: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    published_split: bool = False
+    released_code: bool = False
 
+    def protocol_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that a cell's resolved configuration needs to follow the protocol.
+
+        Args:
+            config: The configuration, resolved without them.
+        """
+        options: dict[str, Any] = {}
+        if self.published_split and _class_name(config["data"]) in _PUBLISHED:
+            options |= _published_partition(config["partition"])
+        if self.released_code:
+            options |= {f"released_code.{each.name}": True for each in fields(ReleasedCode)}
+            aggregator = config["algorithm"]["aggregator"].get("init_args") or {}
+            if "aggregate_buffers" in aggregator:
+                options["algorithm.aggregator.init_args.aggregate_buffers"] = False
+        return options
+
+
+# A checkpoint of all clients' models takes about a second; a lost round costs more.
+_LONG = {"checkpoint.every": 5}
 
 PROFILES = {
     profile.name: profile
     for profile in (
         Profile(
             "paper",
-            "the exact protocol: the table's rounds, three seeds",
+            "the exact protocol: the published partition, the table's rounds, three seeds",
             None,
             (0, 1, 2),
-            # A checkpoint of all clients' models takes about a second; a lost round costs more.
-            options={"checkpoint.every": 5},
+            options=_LONG,
+            published_split=True,
         ),
-        Profile("cpu", "the protocol for 10 rounds and one seed, on real data", 10, (0,)),
+        Profile(
+            "released",
+            "as paper, and all that the released code does besides (half λ, p with test labels, …)",
+            None,
+            (0, 1, 2),
+            options=_LONG,
+            published_split=True,
+            released_code=True,
+        ),
+        Profile(
+            "cpu",
+            "the protocol for 10 rounds and one seed, on real data and partitions of our own",
+            10,
+            (0,),
+        ),
         Profile(
             "smoke",
             "every cell for 2 rounds on tiny generated images: does it run?",
@@ -78,6 +117,9 @@ SHAPES = {
 }
 """By class of data source; for estimates and for what the generated images are like."""
 
+_PUBLISHED = ("MNIST", "CIFAR10", "CIFAR100", "TinyImageNet", "SyntheticImages")
+"""Data sets that the published code divides, and the images that are generated for them."""
+
 _GENERATED_SIDE = 16  # the least that the four-layer CNN takes
 _GENERATED_SAMPLES = 1_000
 
@@ -90,8 +132,7 @@ def generated_options(config: str, options: Mapping[str, Any]) -> dict[str, Any]
         options: The cell's options, which may choose other data.
     """
     chosen = options.get("data") or load_mapping(find_config(config)).get("data", {})
-    name = chosen.get("class_path", "") if isinstance(chosen, dict) else str(chosen)
-    shape = SHAPES.get(name.rpartition(".")[2], Shape(0, 10, 1, 0))
+    shape = SHAPES.get(_class_name(chosen), Shape(0, 10, 1, 0))
     return {
         "data": "SyntheticImages",
         "data.num_classes": shape.classes,
@@ -99,3 +140,16 @@ def generated_options(config: str, options: Mapping[str, Any]) -> dict[str, Any]
         "data.image_size": _GENERATED_SIDE,
         "data.samples_per_class": max(_GENERATED_SAMPLES // shape.classes, 6),
     }
+
+
+def _class_name(choice: Mapping[str, Any] | str) -> str:
+    path = choice if isinstance(choice, str) else choice.get("class_path", "")
+    return str(path).rpartition(".")[2]
+
+
+def _published_partition(choice: Mapping[str, Any]) -> dict[str, Any]:
+    published = published_counterpart(choice)
+    if published is None:
+        return {}
+    arguments = {f"partition.{name}": value for name, value in published["init_args"].items()}
+    return {"partition": published["class_path"], **arguments}

@@ -104,9 +104,32 @@ class Section:
                 return "Bold: the best on the seeds that all methods of a column have."
         return ""
 
+    @property
+    def partitions(self) -> str:
+        """Which partitions the runs are on; empty where there are no runs."""
+        said = sorted({partition_text(line) for line in self.runs()} - {""})
+        return f"Partition: {'; '.join(said)}." if said else ""
+
     def runs(self) -> list[Mapping[str, Any]]:
         """Return the runs behind the figures, each once."""
         return list({line["key"]: line for entry in self.entries for line in entry.lines}.values())
+
+
+def partition_text(line: Mapping[str, Any]) -> str:
+    """Return in words how the partition of a run came about; empty where the line does not say.
+
+    Args:
+        line: The run, as a line of the ledger.
+    """
+    origin = line.get("partition")
+    if origin:
+        kind = origin.get("partitioner", "unknown")
+        others = [f"{name} {value}" for name, value in origin.items() if name != "partitioner"]
+        return ", ".join(map(str, [kind, *others]))
+    kind = str((line["config"].get("partition") or {}).get("class_path") or "").rpartition(".")[2]
+    if kind == "FromManifest":
+        return "from a file"
+    return f"{kind}, drawn from the run's seed" if kind else ""
 
 
 def judge(mean: float | None, published: Published, *, scaled: bool) -> str:

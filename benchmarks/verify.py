@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
+from benchmarks.fields import choose
 from benchmarks.finished import cpu_name, describe_run
-from benchmarks.jobs import Resolver
+from benchmarks.jobs import Resolver, expand
 from benchmarks.launch import Cold, explain
 from benchmarks.profiles import PROFILES
-from benchmarks.report import cells_of
 from benchmarks.tables import load_tables
 from cwfed.cli.files import UsageError, user_path
 from cwfed.records.identity import filled, identities
@@ -48,7 +48,11 @@ class Check:
 
 
 def find_line(
-    target: str, lines: Sequence[Mapping[str, Any]], seed: int | None, rounds: int | None
+    target: str,
+    lines: Sequence[Mapping[str, Any]],
+    seed: int | None,
+    rounds: int | None,
+    profile: str | None = None,
 ) -> Mapping[str, Any]:
     """Return the one line that a key, or ``TABLE/ROW/COLUMN``, names.
 
@@ -57,12 +61,15 @@ def find_line(
         lines: The ledger.
         seed: Only lines of this seed.
         rounds: Only lines of at least so many rounds.
+        profile: Only the cell as this profile resolves it; None takes all.
 
     Raises:
         UsageError: None or several match.
     """
+    if profile is not None:
+        choose(profile, [*PROFILES], "--profile")
     if "/" in target:
-        cells = _cells(target)
+        cells = _cells(target, [profile] if profile else [*PROFILES])
         found = [line for line in lines if line["cell"] in cells]
     else:
         # A report of an earlier version prints the keys of its time.
@@ -187,21 +194,21 @@ def _compare_curves(
     return []
 
 
-def _cells(target: str) -> set[str]:
+def _cells(target: str, profiles: Sequence[str]) -> set[str]:
     parts = target.rsplit("/", 2)
     if len(parts) != 3:
         raise UsageError(f"verify: expected TABLE/ROW/COLUMN, got {target!r}")
     name, row, column = parts
     (table,) = load_tables([name])
-    resolver = Resolver()
-    found = set()
-    for profile in (PROFILES["paper"], PROFILES["smoke"]):
-        cells = cells_of(table, profile, resolver)
-        if (row, column) not in cells:
-            known = ", ".join("/".join(each) for each in cells)
-            raise UsageError(f"verify: expected one of {known} in {name}, got {row}/{column}")
-        found.add(cells[row, column])
-    return found
+    if row not in table.rows or column not in table.columns:
+        known = ", ".join(f"{r}/{c}" for r in table.rows for c in table.columns)
+        raise UsageError(f"verify: expected one of {known} in {name}, got {row}/{column}")
+    resolver, only = Resolver(), [f"{row}/{column}"]
+    return {
+        job.cell
+        for profile in profiles
+        for job in expand(table, PROFILES[profile], resolver, seeds=[0], only=only)
+    }
 
 
 def _places(line: Mapping[str, Any], paths: Mapping[str, str | None]) -> list[str]:

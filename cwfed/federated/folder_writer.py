@@ -122,6 +122,7 @@ class FolderWriter(LoopCallback):
 
     def _about(self, state: FederatedState) -> dict[str, Any]:
         experiment, data = self.run.experiment, self.run.data
+        origin = data.manifest.origin
         return {
             "algorithm": experiment.algorithm.name,
             "dataset": data.images.name,
@@ -130,6 +131,7 @@ class FolderWriter(LoopCallback):
             "parameters": sum(p.numel() for p in self.run.model.parameters()),
             "seed": experiment.seed,
             "identity_version": VERSION,
+            **({"partition": dict(origin)} if origin else {}),
             "hashes": {
                 "config": config_hash(self.folder.config),
                 "partition": data.manifest.hash,

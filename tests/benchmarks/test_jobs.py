@@ -37,8 +37,11 @@ def test_the_paper_profile_is_the_protocol(jobs):
         assert config["partition"]["init_args"] == {
             "num_clients": 20,
             "alpha": 0.1,
-            "min_samples": None,
+            "seed": 1,
+            "order": "auto",
         }
+        assert config["partition"]["class_path"] == "cwfed.data.partitioners.ReleasedDirichlet"
+        assert not any(config["released_code"].values())
         assert (config["rounds"], config["seed"]) == (job.rounds, job.seed)
         assert config["wdr_lambda"] == 1000
 
@@ -48,12 +51,56 @@ def test_keys_are_distinct_and_depend_on_nothing_else(ablation, jobs, resolver, 
     assert len({job.cell for job in jobs}) == 5
     again = expand(ablation, PROFILES["paper"], Resolver(), data_dir=str(tmp_path), seeds=[2, 1, 0])
     assert {job.key for job in again} == {job.key for job in jobs}
+    short = expand(ablation, PROFILES["paper"], resolver, rounds=10)
+    assert {job.cell for job in short} == {job.cell for job in jobs}
+    assert not {job.key for job in short} & {job.key for job in jobs}
+    # A partition of our own is another cell.
     scaled = expand(ablation, CPU, resolver)
-    assert {job.cell for job in scaled} == {job.cell for job in jobs}
+    assert not {job.cell for job in scaled} & {job.cell for job in jobs}
     assert not {job.key for job in scaled} & {job.key for job in jobs}
     names = {job.name for job in jobs}
     assert len(names) == len(jobs)
     assert all(job.key[:12] in job.name for job in jobs)
+
+
+def partition_of(job):
+    choice = job.config["partition"]
+    return choice["class_path"].rpartition(".")[2], choice["init_args"]
+
+
+@pytest.mark.parametrize("name", ["paper", "released"])
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("table1_pathological", "cwfedavg_output"),
+        ("table2_practical", "fedamp"),
+        ("table4_robustness", "fedavg"),
+        ("study_digits", "fedfomo"),
+    ],
+)
+def test_the_published_split_takes_the_place_of_ours(table, row, name, resolver):
+    (table,) = load_tables([table])
+    ours = expand(table, CPU, resolver, seeds=[0], only=[row])
+    published = expand(table, PROFILES[name], resolver, seeds=[0], only=[row])
+    kinds = {"Dirichlet": "ReleasedDirichlet", "Pathological": "ReleasedPathological"}
+    for own, job in zip(ours, published, strict=True):
+        (kind, arguments), (released, given) = partition_of(own), partition_of(job)
+        arguments.pop("min_samples", None)
+        if own.config["data"]["class_path"].endswith("Digits"):  # nobody has published a split
+            assert released == kind
+        elif kind in kinds:
+            assert released == kinds[kind]
+            assert given == {**arguments, "seed": 1, "order": "auto"}
+        else:
+            assert (released, given) == (kind, arguments)
+        same = ["data", "model", "client", "participation", "wdr_lambda", "val_fraction"]
+        assert [job.config[part] for part in same] == [own.config[part] for part in same]
+        assert set(job.config["released_code"].values()) == {name == "released"}
+        mine, theirs = (each.config["algorithm"]["aggregator"] for each in (own, job))
+        if name == "released" and "aggregate_buffers" in (mine.get("init_args") or {}):
+            assert theirs["init_args"] == {**mine["init_args"], "aggregate_buffers": False}
+        else:
+            assert theirs == mine
 
 
 def test_tables_share_the_runs_of_the_same_cell(jobs, resolver):

@@ -248,6 +248,24 @@ def test_curves(found, table, tmp_path):
     assert plot_column(priced, table.columns["one"], tmp_path / "priced.png")
 
 
+def test_tables_say_which_partitions_were_used(table):
+    origin = {"partitioner": "ReleasedDirichlet", "seed": 1, "order": "content: by label"}
+    own = {"partition": {"class_path": "cwfed.data.partitioners.Dirichlet"}}
+    lines = [
+        make_line("A", [0.1, 0.2, 0.60, 0.5, 0.4], partition=origin),
+        make_line("B", [0.1, 0.2, 0.3], config=own),
+    ]
+    full, scaled = sections(table, CELLS, lines, generated=False)
+    assert full.partitions == "Partition: ReleasedDirichlet, seed 1, order content: by label."
+    assert scaled.partitions == "Partition: Dirichlet, drawn from the run's seed."
+    both = markdown(table, [full, scaled], [], {})
+    assert all(f"\n{section.partitions}\n" in both for section in (full, scaled))
+    assert "4 rounds. Partition: ReleasedDirichlet, seed 1" in latex([full])
+    row = next(csv.DictReader(to_csv([full]).splitlines()))
+    assert row["partitions"] == "ReleasedDirichlet, seed 1, order content: by label"
+    assert sections(table, CELLS, LINES, generated=False)[0].partitions == ""
+
+
 def test_a_reader_is_told_of_other_partitions_and_other_configurations(table):
     assert remarks(table, CELLS, LINES) == []
     other = make_line("B", [0.1, 0.2], partition_hash="6" * 64)

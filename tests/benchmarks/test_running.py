@@ -18,6 +18,7 @@ import yaml
 from benchmarks.__main__ import main
 from benchmarks.launch import claim, devices, explain
 from benchmarks.ledger import read_ledger
+from benchmarks.profiles import PROFILES
 from cwfed.cli import main as cwfed
 from cwfed.data.manifest import Manifest
 from cwfed.federated.lock import is_locked, unlocked_afterwards
@@ -90,6 +91,33 @@ def test_each_cell_leaves_a_run_and_a_line(finished):
         rounds = [json.loads(t) for t in (folder / "rounds.jsonl").read_text().splitlines()]
         curve = [round(r["received"]["accuracy"], 6) for r in rounds]
         assert line["curves"]["received"] == curve
+
+
+@pytest.mark.parametrize("name", ["paper", "released"])
+def test_both_readings_of_the_paper_run_on_tiny_data(name, tmp_path, monkeypatch):
+    tiny = replace(PROFILES[name], generated=True, warm=True)
+    monkeypatch.setitem(PROFILES, name, tiny)
+    small = {"partition.num_clients": 5}
+    columns = {
+        "practical": {"config": "cifar10_practical", "generated": small},
+        "pathological": {"config": "mnist_pathological", "generated": small},
+    }
+    rows = {"cwfedavg": {"metric": "received"}}
+    table = write_table(tmp_path, columns=columns, rows=rows, paper={})
+    runs = tmp_path / "runs"
+    given = ["--profile", name, "--runs", str(runs)]
+    assert main(["run", str(table), *given, "--rounds", "2", "--seeds", "0"]) == 0
+    lines = {line["column"]: line for line in read_ledger(runs / "ledger.jsonl")}
+    assert lines["practical"]["partition"]["partitioner"] == "ReleasedDirichlet"
+    assert lines["pathological"]["partition"]["partitioner"] == "ReleasedPathological"
+    for line in lines.values():
+        assert set(line["config"]["released_code"].values()) == {name == "released"}
+        aggregator = line["config"]["algorithm"]["aggregator"]["init_args"]
+        assert aggregator["aggregate_buffers"] == (name == "paper")
+    assert main(["report", str(table), *given, "-o", str(tmp_path)]) == 0
+    assert (
+        "Partition: ReleasedDirichlet, seed 1, order content" in (tmp_path / "small.md").read_text()
+    )
 
 
 def test_what_is_done_is_not_done_again(finished, capsys):
@@ -363,7 +391,10 @@ def test_each_process_gets_a_gpu():
     ("arguments", "said"),
     [
         (["run", "table9"], "table: expected one of .*; got 'table9'"),
-        (["run", "--profile", "gpu"], "--profile: expected one of paper, cpu, smoke; got 'gpu'"),
+        (
+            ["run", "--profile", "gpu"],
+            "--profile: expected one of paper, released, cpu, smoke; got 'gpu'",
+        ),
         (["run", "table3_ablation", "--only", "fedagv"], "--only: method: .*did you mean fedavg"),
         (["run", "table3_ablation", "--only", "/mnist"], "--only: column: expected one of cifar"),
         (["run", "--shard", "3/2"], "--shard: expected i/n .* got '3/2'"),

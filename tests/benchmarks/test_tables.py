@@ -136,7 +136,7 @@ def test_a_table_needs_no_more_than_a_title_columns_and_rows(tmp_path):
         ({"paper": {"magic": [1]}, "source": "S"}, "paper: expected one of fedavg; got 'magic'"),
         ({"paper": {"fedavg": [1]}}, "source: expected a text, got nothing"),
         ({"paper": {"fedavg": [{"value": 1, "tol": 2}]}, "source": "S"}, "got 'tol'"),
-        ({"rounds": {"gpu": 5}}, "rounds: expected one of paper, cpu, smoke; got 'gpu'"),
+        ({"rounds": {"gpu": 5}}, "rounds: expected one of paper, released, cpu, smoke; got 'gpu'"),
         ({"seeds": {"cpu": [True]}}, r"seeds\.cpu: expected a list of integers >= 0"),
         ({"sibling": {"values": {"fedavg": ["x"]}}}, r"sibling\.values\.fedavg\.one: expected a"),
     ],

@@ -5,6 +5,9 @@ from copy import deepcopy
 import pytest
 from ledger_lines import make_line
 
+from benchmarks.jobs import Resolver, expand
+from benchmarks.profiles import PROFILES
+from benchmarks.tables import load_tables
 from benchmarks.verify import compare, find_line, inconsistencies, same_machine
 from cwfed.cli.files import UsageError
 
@@ -67,3 +70,20 @@ def test_a_target_must_name_one_run():
         find_line("", lines, None, None)
     with pytest.raises(UsageError, match="matches none"):
         find_line("xyz", lines, None, None)
+
+
+def test_a_cell_has_a_line_for_each_partition():
+    table, resolver = "table3_ablation", Resolver()
+    lines = []
+    for name in ("paper", "cpu"):
+        (job,) = expand(
+            *load_tables([table]), PROFILES[name], resolver, seeds=[0], only=["fedavg/cifar100"]
+        )
+        lines.append(make_line(job.cell, [0.1, 0.2], profile=name))
+    target = f"{table}/fedavg/cifar100"
+    assert find_line(target, lines, None, None, "paper") is lines[0]
+    assert find_line(target, lines, None, None, "cpu") is lines[1]
+    with pytest.raises(UsageError, match=r"which matches .*, .*"):
+        find_line(target, lines, None, None)
+    with pytest.raises(UsageError, match=r"--profile: expected one of paper, .* got 'gpu'"):
+        find_line(target, lines, None, None, "gpu")

@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -176,3 +177,25 @@ class ReleasedPathological(Released):
         return released.pathological(
             labels_N, num_classes, self.num_clients, self.classes_per_client, rng
         )
+
+
+def published_counterpart(choice: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the published partition of the kind and size of one of the suite's own.
+
+    Args:
+        choice: ``class_path`` and ``init_args`` of a partitioner, as a configuration holds them.
+
+    Returns:
+        The same for `ReleasedDirichlet` or `ReleasedPathological`; None where nothing of this kind
+        is published.
+    """
+    package = __name__.rpartition(".")[0]
+    arguments = dict(choice.get("init_args") or {})
+    own = {
+        f"{package}.Dirichlet": ReleasedDirichlet,
+        f"{package}.Pathological": ReleasedPathological,
+    }
+    kind = own.get(str(choice["class_path"]))
+    if kind is None or arguments.pop("min_samples", None) is not None:
+        return None
+    return {"class_path": f"{package}.{kind.__name__}", "init_args": arguments}
