@@ -1,10 +1,12 @@
 """``cwfed report``: a page of one or many runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cwfed.cli.files import UsageError, as_arguments, order_arguments, output_file, user_path
 from cwfed.cli.guard import PlainParser, Terminal, setting_up
 from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
+from cwfed.data.partitioners.released import published_counterpart
 from cwfed.federated.experiment import blaming
 from cwfed.report.page.discover import find_runs
 from cwfed.report.page.html import write_page
@@ -44,20 +46,29 @@ class CellReader:
         self.parser = make_parser("fit", "")
         add_fit_options(self.parser)
 
-    def __call__(self, cell: Cell) -> str:
-        """Return the cell's key.
+    def __call__(self, cell: Cell) -> list[str]:
+        """Return the cell's keys: on its own partition and, if there is one, on the published.
 
         Raises:
             UsageError: The cell does not resolve.
         """
-        options = as_arguments(cell.options)
-        arguments = ["--config", cell.config, "--algorithm", cell.algorithm, *options]
+        config = self._resolve(cell, cell.options)
+        keys = [cell_key(config)]
+        if published := published_counterpart(config["partition"]):
+            others = {k: v for k, v in cell.options.items() if k.partition(".")[0] != "partition"}
+            arguments = {f"partition.{k}": v for k, v in published["init_args"].items()}
+            chosen = {**others, "partition": published["class_path"], **arguments}
+            keys.append(cell_key(self._resolve(cell, chosen)))
+        return keys
+
+    def _resolve(self, cell: Cell, options: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = ["--config", cell.config, "--algorithm", cell.algorithm]
         try:
-            config = parse(self.parser, order_arguments(arguments))
+            config = parse(self.parser, order_arguments([*arguments, *as_arguments(options)]))
             absolute_paths(config)
         except UsageError as error:
             raise UsageError(f"--paper: {cell.algorithm} on {cell.config}: {error}") from error
-        return cell_key(plain(self.parser, config))
+        return plain(self.parser, config)
 
 
 def _parser() -> PlainParser:

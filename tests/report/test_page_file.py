@@ -64,6 +64,22 @@ def test_published_figures_stand_beside_the_runs_of_their_cell(page_runs, tmp_pa
     assert cells["fedavg", "received"][0]["ours"][0]["verdict"] == "near"
 
 
+def test_runs_on_the_published_partition_stand_beside_ours_and_say_so(page_runs, tmp_path):
+    published = tmp_path / "published"
+    given = ["--config", page_runs / "fedavg-0" / "config.yaml", "--run_dir", published]
+    given += ["--partition", "ReleasedDirichlet", "--partition.num_clients", "4"]
+    assert main(["fit", *map(str, given)]) == 0
+    found = find_runs([page_runs, published])
+    (filled,) = make_payload(found, [read_table(table(tmp_path))], CellReader())["tables"]
+    (row,) = [row for row in filled["rows"] if row["method"] == "fedavg"]
+    ours, theirs = row["cells"][0]["ours"]
+    assert (ours["n"], theirs["n"]) == (2, 1)
+    assert ours["partition"].startswith("Dirichlet, 4 clients")
+    assert theirs["partition"] == "ReleasedDirichlet, 4 clients, α 0.1, seed 1, order auto"
+    # As soon as another number is asked for, it is no run of this cell.
+    assert row["cells"][1]["ours"] == []
+
+
 def test_fewer_rounds_than_the_protocol_are_never_judged(page_runs, tmp_path):
     cells = filled(page_runs, table(tmp_path, protocol_rounds=1000))
     (entry,) = cells["fedavg", "received"][0]["ours"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from cwfed.records.identity import cell_hash
 from cwfed.report.page.facts import Facts
-from cwfed.report.page.settings import mean_std
+from cwfed.report.page.settings import mean_std, partition_text
 from cwfed.report.tables import Published, Table
 
 
@@ -30,8 +30,8 @@ class Cell:
     options: Mapping[str, Any]
 
 
-Identify = Callable[[Cell], str]
-"""Returns the `cell_key` of the configuration that a cell stands for."""
+Identify = Callable[[Cell], Sequence[str]]
+"""Returns the `cell_key` of each configuration that a cell stands for, one a partition."""
 
 _Groups = Mapping[str, Sequence[Facts]]
 
@@ -93,7 +93,9 @@ def _fill_rows(table: Table, every: Sequence[Facts], identify: Identify) -> list
         }
         for metric in row.metrics:
             cells = [
-                _fill_cell(table, (row.name, name), runs.get(keys.get(name, ""), []), metric)
+                _fill_cell(
+                    table, (row.name, name), [runs[key] for key in keys.get(name, ())], metric
+                )
                 for name in table.columns
             ]
             filled.append({"method": row.title, "metric": metric, "cells": cells})
@@ -101,12 +103,14 @@ def _fill_rows(table: Table, every: Sequence[Facts], identify: Identify) -> list
 
 
 def _fill_cell(
-    table: Table, place: tuple[str, str], runs: Sequence[Facts], metric: str
+    table: Table, place: tuple[str, str], partitions: Sequence[Sequence[Facts]], metric: str
 ) -> dict[str, Any]:
     published = table.published(*place)
-    groups: dict[tuple[int, str | None], dict[int, Facts]] = defaultdict(dict)
-    for facts in runs:
-        groups[(facts.rounds, facts.dataset_hash)].setdefault(facts.run.seed, facts)
+    groups: dict[tuple[int, int, str | None], dict[int, Facts]] = defaultdict(dict)
+    for number, runs in enumerate(partitions):
+        for facts in runs:
+            key = (facts.rounds, number, facts.dataset_hash)
+            groups[key].setdefault(facts.run.seed, facts)
     ordered = sorted(groups.items(), key=lambda item: -item[0][0])
     return {
         "paper": published.value,
@@ -131,6 +135,7 @@ def _entry(
     return {
         **ours,
         "rounds": runs[0].rounds,
+        "partition": partition_text(runs[0].run.config),
         "scaled": scaled,
         "difference": None if mean is None or value is None else mean - value,
         "verdict": None if scaled or mean is None else published.judge(mean),

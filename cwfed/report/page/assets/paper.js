@@ -69,5 +69,6 @@ function oursOf(ours, one, table) {
     known(ours.difference)
       ? make("small", {}, `${sign}${Math.abs(ours.difference).toFixed(2)} points${verdict}`) : null,
     make("small", {}, make("span", { class: ours.scaled ? "tag" : null },
-      ours.scaled ? `${rounds} of ${whole} rounds` : `${rounds} rounds`), ` ${plural(ours.n, "seed")}`));
+      ours.scaled ? `${rounds} of ${whole} rounds` : `${rounds} rounds`), ` ${plural(ours.n, "seed")}`),
+    make("small", {}, ours.partition));
 }
