@@ -3,6 +3,8 @@
 Legend: M clients, m clients that mix, C candidates of each.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -37,10 +39,15 @@ class FedFomo(Aggregator):
     Before training, client i weighs its own upload and those of the clients it prefers by
     ``w_n = (L_i(old_i) - L_i(theta_n)) / (||theta_n - old_i|| + 1e-5)`` (arXiv 2012.08565,
     Equation 5), with L_i the loss on a part of its training data kept for that and ``old_i`` its
-    model after its previous mix; negatives are set to 0, the rest is normalised, and
-    ``theta_i = sum_n w_n theta_n``, or its own where nothing is positive. Preferences P start as
-    the identity and gain the raw weights, negatives too. Before its first upload a client does not
-    mix.
+    model after its previous mix, that is before its last training; negatives are set to 0, the
+    rest is normalised, and ``theta_i = sum_n w_n theta_n``. Preferences P start as the identity and
+    gain the raw weights, negatives too. Before its first upload a client does not mix.
+
+    Where no weight is positive, its own included, nobody helps the client: its last training made
+    it worse on the kept part. Its authors' code then goes back to the model before that training
+    (`fallback` ``before_training``, which the shipped method says), and the code base of later
+    comparisons goes on from the trained one (``trained``). The latter is what a configuration
+    means that does not say which, as all did when there was no choice.
 
     Use it where some clients resemble each other and nobody knows which. Costs one model up and
     `num_models` - 1 down a round, and `num_models` + 1 evaluations of the kept part on each
@@ -56,6 +63,8 @@ class FedFomo(Aggregator):
         aggregate_buffers: Whether floating-point buffers are mixed with the same weights and
             counters take the maximum over the models mixed; else every client keeps its own, with
             which it also judges the candidates.
+        fallback: Where a client starts from that nobody helps: ``before_training``, from old_i as
+            a whole, buffers too; or ``trained``, from its upload.
 
     Raises:
         ValueError: An argument is out of range.
@@ -66,6 +75,7 @@ class FedFomo(Aggregator):
         num_models: int = 5,
         holdout_fraction: float = 0.2,
         aggregate_buffers: bool = True,
+        fallback: Literal["before_training", "trained"] = "trained",
     ) -> None:
         super().__init__(aggregate_buffers)
         if isinstance(num_models, bool) or not isinstance(num_models, int) or num_models < 1:
@@ -74,8 +84,11 @@ class FedFomo(Aggregator):
             raise ValueError(
                 f"holdout_fraction: expected a number between 0 and 1, got {holdout_fraction!r}"
             )
+        if fallback not in ("before_training", "trained"):
+            raise ValueError(f"fallback: expected 'before_training' or 'trained', got {fallback!r}")
         self.num_models = num_models
         self.holdout_fraction = holdout_fraction
+        self.fallback = fallback
 
     def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return P = identity, no uploads, and the initialisation as everybody's old model."""
@@ -100,14 +113,23 @@ class FedFomo(Aggregator):
             return received, state
         old = {name: state[OLD + name] for name in uploads}
         raw_mM = self.weigh(mixing, uploads, old, state, server, clients)
-        weights_mM = mixing_weights(raw_mM, mixing)
-        mixed = self.mixed(weights_mM, mixing, uploads, server)
-        ids = mixing.tolist()
-        preferences_MM = state[P].index_add(0, mixing, raw_mM)
-        kept = {OLD + name: value for name, value in replace_rows(old, ids, mixed).items()}
-        weights_MM = state[WEIGHTS].index_copy(0, mixing, weights_mM)
-        new = {**state, P: preferences_MM, WEIGHTS: weights_MM, **kept}
-        return replace_rows(received, ids, mixed), new
+        weights_mM = self.mixing_weights(raw_mM, mixing)
+        helped_m = weights_mM.any(1)
+        state = {
+            **state,
+            P: state[P].index_add(0, mixing, raw_mM),
+            WEIGHTS: state[WEIGHTS].index_copy(0, mixing, weights_mM),
+        }
+        helped, alone = mixing[helped_m], mixing[~helped_m].tolist()
+        if alone:
+            theirs = {name: value[alone] for name, value in old.items()}
+            received = replace_rows(received, alone, theirs)
+        if len(helped) == 0:
+            return received, state
+        mixed = self.mixed(weights_mM[helped_m], helped, uploads, server)
+        old = replace_rows(old, helped.tolist(), mixed)
+        state |= {OLD + name: value for name, value in old.items()}
+        return replace_rows(received, helped.tolist(), mixed), state
 
     def aggregate(
         self, round_: ServerRound, state: ServerState, server: ServerContext
@@ -153,6 +175,14 @@ class FedFomo(Aggregator):
         raw_mC = raw_weights(old_loss_m, torch.stack(losses, 1), torch.stack(lengths, 1))
         none = torch.zeros(len(mixing), server.num_clients, dtype=torch.float64)
         return none.scatter(1, ids_mC, raw_mC)
+
+    def mixing_weights(self, raw_mM: Tensor, mixing: Tensor) -> Tensor:
+        """Return the weights of the mixes, ``[m, M]``; rows of 0 go back to the old model."""
+        weights_mM = mixing_weights(raw_mM)
+        if self.fallback == "trained":
+            alone_m = ~weights_mM.any(1)
+            weights_mM[alone_m, mixing[alone_m]] = 1.0
+        return weights_mM
 
     def mixed(
         self, weights_mM: Tensor, mixing: Tensor, uploads: Bank, server: ServerContext

@@ -90,22 +90,20 @@ def raw_weights(old_loss_m: Tensor, loss_mC: Tensor, distance_mC: Tensor) -> Ten
     return torch.where(usable_mC, raw_mC, 0.0)
 
 
-def mixing_weights(raw_mM: Tensor, clients: Tensor) -> Tensor:
+def mixing_weights(raw_mM: Tensor) -> Tensor:
     """Return the weights of each client's mix: negatives set to 0, normalised (Eq. 6).
 
     Args:
         raw_mM: `raw_weights` by client, 0 for those that are not candidates, ``[m, M]``.
-        clients: Ids of the m clients, which keep their own model where no weight is positive.
 
     Returns:
-        float64 ``[m, M]``, rows sum to 1.
+        float64 ``[m, M]``; rows sum to 1, or are 0 for a client whom nobody helps.
 
     Example:
-        >>> mixing_weights(torch.tensor([[3.0, -5.0, 1.0], [-1.0, 0.0, 0.0]]), torch.tensor([0, 1]))
+        >>> mixing_weights(torch.tensor([[3.0, -5.0, 1.0], [-1.0, 0.0, 0.0]]))
         tensor([[0.7500, 0.0000, 0.2500],
-                [0.0000, 1.0000, 0.0000]], dtype=torch.float64)
+                [0.0000, 0.0000, 0.0000]], dtype=torch.float64)
     """
     weights_mM = raw_mM.to(torch.float64).clamp_min(0.0)
-    nothing_m = weights_mM.sum(1) == 0
-    weights_mM[nothing_m, clients[nothing_m]] = 1.0
-    return weights_mM / weights_mM.sum(1, keepdim=True)
+    total_m1 = weights_mM.sum(1, keepdim=True)
+    return torch.where(total_m1 > 0, weights_mM / total_m1, 0.0)

@@ -6,13 +6,14 @@ import pytest
 import torch
 from fedfomo_reference import fedfomo
 from helpers import TinyNet, assert_same, run, small_experiment
+from methods import experiment as method
 from planted import planted_experiment
 from rounds import assert_models_equal
 
 from cwfed.aggregators import FedFomo, Local, ServerContext
 from cwfed.aggregators.base import ServerRound
-from cwfed.aggregators.fedfomo import OLD, UPLOADED, P, mix_finite
-from cwfed.federated import Algorithm, LoopCallback
+from cwfed.aggregators.fedfomo import OLD, UPLOADED, WEIGHTS, P, mix_finite
+from cwfed.federated import Algorithm, LocalTraining, LoopCallback
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.fedfomo import candidates, mixing_weights, raw_weights
@@ -22,12 +23,16 @@ LR = 0.05
 
 
 def experiment(num_models=3, **changes):
-    aggregator = FedFomo(num_models=num_models, aggregate_buffers=changes.pop("buffers", True))
+    aggregator = FedFomo(
+        num_models=num_models,
+        aggregate_buffers=changes.pop("buffers", True),
+        fallback=changes.pop("fallback", "before_training"),
+    )
     settings = {"algorithm": Algorithm("fedfomo", aggregator, []), "dropout": 0.0, "rounds": 5}
     return small_experiment(**settings | changes)
 
 
-def reference(made, num_models):
+def reference(made, num_models, fallback):
     prepared = made.prepare()
     data = prepared.data
     sampler = UniformSampler(data.num_clients, made.participation, made.seed)
@@ -40,14 +45,22 @@ def reference(made, num_models):
         return images[part], data.images.labels_N[part]
 
     schedule = [sampler.sample(r) for r in range(1, made.rounds + 1)]
-    return fedfomo(prepared.model, 5, schedule, data.training_loader, kept, LR, num_models)
+    lr, batches = (
+        made.client.optimizer([torch.zeros(1)]).param_groups[0]["lr"],
+        data.training_loader,
+    )
+    return fedfomo(prepared.model, 5, schedule, batches, kept, lr, num_models, fallback)
 
 
+FALLBACKS = ("before_training", "trained")
+
+
+@pytest.mark.parametrize("fallback", FALLBACKS)
 @pytest.mark.parametrize("num_models", [3, 5, 9])
 @pytest.mark.parametrize(("participation", "rounds"), [(1.0, 5), (0.4, 9)])
-def test_equals_plain_pytorch(num_models, participation, rounds):
-    made = experiment(num_models, participation=participation, rounds=rounds)
-    uploads, preferences, log = reference(made, num_models)
+def test_equals_plain_pytorch(num_models, participation, rounds, fallback):
+    made = experiment(num_models, participation=participation, rounds=rounds, fallback=fallback)
+    uploads, preferences, log = reference(made, num_models, fallback)
     state = run(made)
     assert_models_equal(state.uploads, uploads)
     torch.testing.assert_close(state.server[P], preferences, atol=1e-9, rtol=0)
@@ -57,6 +70,36 @@ def test_equals_plain_pytorch(num_models, participation, rounds):
     if num_models == 3:
         chosen = [set(found) for found in log.values()]
         assert len(set(map(frozenset, chosen))) > 3, "preferences must decide"
+
+
+# Steps so long that training often makes a client worse on the kept part.
+LONG = LocalTraining(8, 1, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
+
+
+@pytest.mark.parametrize("fallback", FALLBACKS)
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_without_help_a_client_goes_where_its_reference_goes(fallback, participation):
+    changes = {"client": LONG, "rounds": 9, "participation": participation}
+    made = experiment(2, fallback=fallback, **changes)
+    uploads, preferences, log = reference(made, 2, fallback)
+    state = run(made)
+    assert_models_equal(state.uploads, uploads, tolerance=1e-7)
+    torch.testing.assert_close(state.server[P], preferences, atol=1e-7, rtol=0)
+    alone = [key for key, found in log.items() if max(found.values()) <= 0]
+    assert 1 < len(alone) < len(log), "some are helped, and some are not"
+
+
+def test_the_fallbacks_differ():
+    ends = [run(experiment(2, client=LONG, fallback=f)).uploads["out.weight"] for f in FALLBACKS]
+    assert (ends[0] - ends[1]).abs().max() > 1e-3
+
+
+def test_the_shipped_method_goes_back_and_one_without_a_fallback_does_not(tmp_path):
+    """Configurations that were written before there was a choice mean what they meant."""
+    assert method("fedfomo", tmp_path).algorithm.aggregator.fallback == "before_training"
+    keeps = ["--algorithm.aggregator.fallback", "trained"]
+    assert method("fedfomo", tmp_path, *keeps).algorithm.aggregator.fallback == "trained"
+    assert FedFomo().fallback == "trained"
 
 
 def test_scores_its_own_model_before_the_next_mix():
@@ -246,6 +289,48 @@ def test_a_loss_that_is_not_finite_weighs_nothing():
     assert_same(starts, uploads)
 
 
+class Worse:
+    """The old models have loss 1, and every upload more, but for the helped clients."""
+
+    def __init__(self, helped):
+        self.helped, self.first = helped, True
+
+    def loss(self, clients, models, part):
+        if self.first:
+            self.first = False
+            return torch.ones(len(clients))
+        return torch.where(torch.isin(clients, self.helped), 0.5, 2.0)
+
+
+@pytest.mark.parametrize("fallback", FALLBACKS)
+@pytest.mark.parametrize("buffers", [True, False])
+@pytest.mark.parametrize("helped", [[1, 4], [], [0, 1, 2, 4, 5], [4, 5]])
+def test_who_is_helped_by_nobody(fallback, buffers, helped):
+    uploads, initial, server, _, preferences = setting()
+    who = [0, 1, 2, 4, 5]
+    starts, state = select(
+        FedFomo(6, aggregate_buffers=buffers, fallback=fallback),
+        *(uploads, initial, server, Worse(torch.tensor(helped)), preferences, who),
+    )
+    for client in set(who) - set(helped):
+        expected = initial if fallback == "before_training" else uploads
+        for name, value in starts.items():
+            assert torch.equal(value[client], expected[name][client]), name
+            assert torch.equal(state[OLD + name][client], expected[name][client]), name
+        own = torch.eye(6, dtype=torch.float64)[client] * (fallback == "trained")
+        assert torch.equal(state[WEIGHTS][client], own)
+        assert (state[P][client] < preferences[client]).all()
+    for client in helped:
+        assert (state[WEIGHTS][client] > 0).all()
+        name = "out.weight"
+        mixed = (state[WEIGHTS][client] @ uploads[name].flatten(1)).reshape(4, -1)
+        torch.testing.assert_close(starts[name][client], mixed)
+        assert torch.equal(state[OLD + name][client], starts[name][client])
+    for name, value in starts.items():
+        assert torch.equal(value[3], uploads[name][3])
+        assert torch.equal(state[OLD + name][3], initial[name][3])
+
+
 def test_ties_go_to_the_lower_id():
     uploaded = torch.ones(5, dtype=torch.bool)
     preferences = torch.eye(5, dtype=torch.float64)
@@ -264,8 +349,8 @@ def test_weights_by_hand():
     torch.testing.assert_close(same_place, torch.tensor([[1e5]]).double())
     far = raw_weights(torch.ones(1), torch.zeros(1, 2), torch.tensor([[torch.inf, torch.nan]]))
     assert far.tolist() == [[0.0, 0.0]]
-    none = mixing_weights(torch.tensor([[-1.0, 0.0, -2.0]]), torch.tensor([2]))
-    assert none.tolist() == [[0.0, 0.0, 1.0]]
+    some = mixing_weights(torch.tensor([[-1.0, 0.0, -2.0], [3.0, -5.0, 1.0]]))
+    assert some.tolist() == [[0.0, 0.0, 0.0], [0.75, 0.0, 0.25]]
 
 
 def test_bytes():
@@ -290,6 +375,12 @@ def test_bad_num_models_is_refused(value):
 def test_bad_holdout_fraction_is_refused(value):
     with pytest.raises(ValueError, match="holdout_fraction: expected a number between 0 and 1"):
         FedFomo(holdout_fraction=value)
+
+
+@pytest.mark.parametrize("value", ["keep", None, True])
+def test_bad_fallback_is_refused(value):
+    with pytest.raises(ValueError, match="fallback: expected 'before_training' or 'trained', got"):
+        FedFomo(fallback=value)
 
 
 def test_clients_that_keep_their_own_broken_model_do_not_touch_the_uploads():

@@ -35,10 +35,10 @@ def weights_of(old, models, images, labels):
     }
 
 
-def mixture(own, models, weights):
+def mixture(own, models, weights, without_help):
     positive = {n: w for n, w in weights.items() if w > 0}
     if not positive:
-        return copy.deepcopy(own)
+        return copy.deepcopy(without_help)
     shares = [w / sum(positive.values()) for w in positive.values()]
     states = [models[n].state_dict() for n in positive]
     mixed = copy.deepcopy(own)
@@ -48,15 +48,17 @@ def mixture(own, models, weights):
     return mixed
 
 
-def fedfomo(model, clients, schedule, batches, kept, lr, num_models):
+def fedfomo(model, clients, schedule, batches, kept, lr, num_models, fallback):
     """Run the rounds; returns uploads, P and the weights by round and client.
 
-    `schedule` lists the participants of each round, ``batches(i, r)`` gives training batches and
-    ``kept(i)`` images and labels of the kept part.
+    `fallback` is where a client goes on from that nobody helps: ``trained`` or ``before_training``,
+    the model that its last training started from. `schedule` lists the participants of each round,
+    ``batches(i, r)`` gives training batches and ``kept(i)`` images and labels of the kept part.
     """
     uploads = [copy.deepcopy(model) for _ in range(clients)]
     old = [copy.deepcopy(model) for _ in range(clients)]
     preferences = [[float(i == j) for j in range(clients)] for i in range(clients)]
+    before = [copy.deepcopy(model) for _ in range(clients)]
     have_uploaded, log = set(), {}
     for round_, participants in enumerate(schedule, start=1):
         starts = {}
@@ -68,9 +70,11 @@ def fedfomo(model, clients, schedule, batches, kept, lr, num_models):
                 weights = weights_of(old[i], models, *kept(i))
                 for n, weight in weights.items():
                     preferences[i][n] += weight
-                starts[i] = old[i] = mixture(uploads[i], models, weights)
+                without_help = {"trained": uploads[i], "before_training": before[i]}[fallback]
+                starts[i] = old[i] = mixture(uploads[i], models, weights, without_help)
                 log[round_, i] = weights
         for i, start in starts.items():
+            before[i] = copy.deepcopy(start)
             uploads[i] = local_training(start, batches(i, round_), lr)
             have_uploaded.add(i)
     return uploads, torch.tensor(preferences, dtype=torch.float64), log
