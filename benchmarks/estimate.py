@@ -113,9 +113,13 @@ def _model_cost(choice: Mapping[str, Any], shape: Shape) -> tuple[torch.nn.Modul
 
 
 def _epochs(config: Mapping[str, Any]) -> int:
-    usual = config["client"]["local_epochs"]
+    client = config["client"]
+    given = {"head": client.get("head_epochs")}
     phases = config["algorithm"].get("phases") or [{}]
-    return sum(phase.get("epochs") or usual for phase in phases)
+    return sum(
+        given.get(phase.get("trainable")) or phase.get("epochs") or client["local_epochs"]
+        for phase in phases
+    )
 
 
 def clock(seconds: float) -> str:

@@ -29,7 +29,8 @@ class TrainingPhase:
         target: Where the result goes: the upload, or the client's personal model.
         trainable: What is trained: everything, the output layer (head), or all but it (base).
         objectives: Terms added to cross-entropy; null takes the method's.
-        epochs: Passes over the training part; null takes the run's ``client.local_epochs``.
+        epochs: Passes over the training part; null takes the run's ``client.local_epochs``. Where
+            the output layer alone is trained, ``client.head_epochs`` comes first if it is given.
         plan: Number of the batch plan. Phases with the same number see the same batches.
     """
 

@@ -122,7 +122,7 @@ class Experiment:
         A phase's objective is cross-entropy plus its own terms, or else the method's.
         """
         phases = []
-        for phase in self.algorithm.training_phases():
+        for phase in self.algorithm.phases_of(self.client):
             terms = self.algorithm.objectives if phase.objectives is None else phase.objectives
             if any(isinstance(term, CrossEntropy) for term in terms):
                 raise ValueError(

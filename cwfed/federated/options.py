@@ -1,6 +1,6 @@
 """Groups of options of an experiment, as they stand in its configuration."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Literal
 
@@ -50,6 +50,22 @@ class Algorithm:
         """Return the phases of local training."""
         return [TrainingPhase()] if self.phases is None else self.phases
 
+    def phases_of(self, client: "LocalTraining") -> list[TrainingPhase]:
+        """Return the phases of local training with ``client.head_epochs`` filled in.
+
+        Raises:
+            ValueError: It is given, and no phase trains the output layer alone.
+        """
+        phases, epochs = self.training_phases(), client.head_epochs
+        if epochs is None:
+            return phases
+        if all(phase.trainable != "head" for phase in phases):
+            raise ValueError(
+                "client.head_epochs: expected null with a method that never trains the output "
+                f"layer alone, as {self.name}, got {epochs}"
+            )
+        return [replace(p, epochs=epochs) if p.trainable == "head" else p for p in phases]
+
 
 @dataclass
 class LocalTraining:
@@ -59,16 +75,21 @@ class LocalTraining:
         batch_size: Samples of a batch.
         local_epochs: Passes over the client's training part in a round.
         optimizer: Made afresh for every local training.
+        head_epochs: Passes in which the output layer alone is trained, for methods that do so
+            (FedRep); null takes the method's own number.
     """
 
     batch_size: int = 10
     local_epochs: int = 1
     optimizer: OptimizerFactory = lambda params: torch.optim.SGD(params, lr=0.005)
+    head_epochs: int | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""
         check_at_least("client.batch_size", self.batch_size, 1)
         check_at_least("client.local_epochs", self.local_epochs, 1)
+        if self.head_epochs is not None:
+            check_at_least("client.head_epochs", self.head_epochs, 1)
 
 
 @dataclass

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import Keep, assert_same, run, small_experiment
+from methods import experiment as method
 from personal_reference import distance, ditto, fedper, fedprox, fedrep, fine_tuned
 from rounds import assert_models_equal
 
 from cwfed.aggregators import CFL, IFCA, CwFedAvg, FedAMP, FedAvg, FedPer, Local
+from cwfed.cli.files import UsageError
 from cwfed.clients import TrainingPhase
 from cwfed.federated import Algorithm, LocalTraining
 from cwfed.models import PrototypeHead
@@ -83,6 +85,62 @@ def test_fedrep():
     received, uploads = fedrep(problem(ours), ROUNDS, "out.")
     assert_models_equal(state.received, received)
     assert_models_equal(state.uploads, uploads)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "head_epochs", "base_epochs"),
+    [
+        ("fedrep", [], 1, 1),
+        ("fedrep", ["--client.local_epochs", "3"], 1, 3),
+        ("fedrep", ["--client.head_epochs", "2"], 2, 1),
+        ("fedrep", ["--client.head_epochs", "2", "--client.local_epochs", "3"], 2, 3),
+        ("fedrep_original", ["--client.local_epochs", "3"], 10, 5),
+        ("fedrep_original", ["--client.head_epochs", "2"], 2, 5),
+    ],
+)
+def test_fedrep_as_shipped_trains_head_and_base_as_long_as_it_says(
+    name, options, head_epochs, base_epochs, tmp_path
+):
+    changes = ["--model.dropout", "0", "--rounds", "2"]
+    ours = method(name, tmp_path, *changes, *options)
+    assert sum(phase.epochs or ours.client.local_epochs for phase, _ in ours.phases) == (
+        head_epochs + base_epochs
+    )
+    received, uploads = fedrep(problem(ours), 2, "out.", head_epochs, base_epochs)
+    state = run(ours)
+    assert_models_equal(state.received, received)
+    assert_models_equal(state.uploads, uploads)
+
+
+def test_the_original_fedrep_is_fedrep_with_its_numbers_to_the_bit(tmp_path):
+    original = run(method("fedrep_original", tmp_path, "--rounds", "1"))
+    numbers = ["--client.head_epochs", "10", "--client.local_epochs", "5"]
+    assert_same(
+        dict(run(method("fedrep", tmp_path, "--rounds", "1", *numbers)).received),
+        dict(original.received),
+    )
+
+
+def test_head_epochs_are_refused_where_nothing_would_follow_them(tmp_path):
+    said = "client.head_epochs: expected null with a method that never trains .* fedavg, got 2"
+    with pytest.raises(UsageError, match=said):
+        method("fedavg", tmp_path, "--client.head_epochs", "2")
+    with pytest.raises(UsageError, match=r"client.head_epochs: expected a number >= 1, got 0"):
+        method("fedrep", tmp_path, "--client.head_epochs", "0")
+
+
+def test_a_slow_client_counts_the_epochs_of_all_phases(tmp_path):
+    """Simulated seconds grow with the steps: what is trained, not what the file says."""
+
+    def steps(*options):
+        made = method("fedrep", tmp_path, "--faults.deadline", "2", *options)
+        return made.prepare().faults().steps_M
+
+    once = steps()
+    assert torch.equal(steps("--client.head_epochs", "3"), 2 * once)
+    assert torch.equal(
+        steps("--client.head_epochs", "3", "--client.local_epochs", "2"), once * 5 // 2
+    )
 
 
 def test_fine_tuning_is_scored_and_not_sent():

@@ -75,16 +75,24 @@ def fedper(problem, rounds, personal):
     return received, uploads
 
 
-def fedrep(problem, rounds, head):
+def fedrep(problem, rounds, head, head_epochs=1, base_epochs=1):
     received = [copy.deepcopy(problem.initial) for _ in problem.n]
     for r in range(1, rounds + 1):
         uploads = []
         for i, w in enumerate(received):
             w = local_training(
-                w, problem.batches(i, r, 0, 1), problem.lr, None, lambda n: n.startswith(head)
+                w,
+                problem.batches(i, r, 0, head_epochs),
+                problem.lr,
+                None,
+                lambda n: n.startswith(head),
             )
             w = local_training(
-                w, problem.batches(i, r, 1, 1), problem.lr, None, lambda n: not n.startswith(head)
+                w,
+                problem.batches(i, r, 1, base_epochs),
+                problem.lr,
+                None,
+                lambda n: not n.startswith(head),
             )
             uploads.append(w)
         received = fedavg_model(uploads, problem.n, (head,))
