@@ -42,7 +42,9 @@ class IFCA(Aggregator):
     not evaluated again. One centre is FedAvg and evaluates nothing.
 
     Differs from the paper: means are weighted by training samples, unless `uniform`. A loss that
-    is not finite counts as infinite; ties go to the lower centre.
+    is not finite counts as infinite; ties go to the lower centre. Differs from the released code,
+    in which a client takes the centre with the lowest loss on its test data: here on its training
+    data, as in the paper, since test data must not choose what they score.
 
     Args:
         num_centres: Number of centres.

@@ -8,6 +8,11 @@ from cwfed.functional.seeding import torch_generator
 class UniformSampler:
     """A fixed number of clients, drawn uniformly without replacement each round.
 
+    The number is p·M to the nearest whole number, halves up, and at least one. The code base that
+    published comparisons rest on takes ``int(p·M)``, which cuts what floating point makes of the
+    product, ``int(0.29 * 100)`` is 28, and leaves nobody where it is below 1. Both agree wherever
+    floating point hits a whole number; any other number k is the fraction k / M.
+
     Args:
         num_clients: M.
         participation: Fraction of the clients in ``(0, 1]``; at least one takes part.

@@ -4,7 +4,8 @@ from cwfed.federated.sampler import UniformSampler
 
 
 @pytest.mark.parametrize(
-    ("clients", "fraction", "count"), [(20, 1.0, 20), (20, 0.1, 2), (5, 0.5, 3), (9, 0.01, 1)]
+    ("clients", "fraction", "count"),
+    [(20, 1.0, 20), (20, 0.1, 2), (5, 0.5, 3), (9, 0.01, 1), (100, 0.29, 29), (100, 0.57, 57)],
 )
 def test_how_many_take_part(clients, fraction, count):
     sampler = UniformSampler(clients, fraction, seed=0)
@@ -13,6 +14,12 @@ def test_how_many_take_part(clients, fraction, count):
         assert len(set(drawn)) == count
         assert drawn == sorted(drawn)
         assert set(drawn) <= set(range(clients))
+
+
+@pytest.mark.parametrize("clients", [*range(1, 41), 100, 1000])
+def test_any_number_of_participants_is_a_fraction(clients):
+    for count in range(1, clients + 1):
+        assert len(UniformSampler(clients, count / clients, seed=0).sample(1)) == count
 
 
 def test_every_client_gets_its_turn_and_rounds_are_repeatable():
