@@ -95,7 +95,11 @@ def chosen(config: Mapping[str, Any], version: int = VERSION) -> dict[str, Any]:
     Returns:
         A configuration in which classes have their public names, and whole numbers no fraction.
     """
-    return _chosen_options(filled(config), "", defaults(version))
+    made, table = filled(config), defaults(version)
+    client = made.get("client")
+    usual = client.get("local_epochs") if isinstance(client, Mapping) else None
+    epochs = table["client.local_epochs"] if usual is None else usual
+    return _chosen_options(made, "", table, epochs)
 
 
 def portable(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +204,7 @@ def _fill_class(value: Any, name: str, argument: str, default: Any) -> None:
 
 
 def _chosen_options(
-    group: Mapping[str, Any], prefix: str, table: Mapping[str, Any]
+    group: Mapping[str, Any], prefix: str, table: Mapping[str, Any], local_epochs: Any
 ) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in group.items():
@@ -208,11 +212,11 @@ def _chosen_options(
         if name in CANNOT_CHANGE_NUMBERS:
             continue
         if isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in table):
-            value = _chosen_options(value, f"{name}.", table)
+            value = _chosen_options(value, f"{name}.", table, local_epochs)
             if not value:
                 continue
         elif name == "algorithm.phases" and isinstance(value, list):
-            value = [_chosen_phase(phase, table) for phase in value]
+            value = [_chosen_phase(phase, local_epochs, table) for phase in value]
         else:
             value = _chosen_value(value, table, known=True, option=name)
         if name in table and _same(value, table[name]):
@@ -221,10 +225,13 @@ def _chosen_options(
     return kept
 
 
-def _chosen_phase(phase: Any, table: Mapping[str, Any]) -> Any:
+def _chosen_phase(phase: Any, local_epochs: Any, table: Mapping[str, Any]) -> Any:
     if not isinstance(phase, Mapping):
         return phase
     values = {str(n): _chosen_value(value, table, known=True) for n, value in phase.items()}
+    if "epochs" in values and _same(values["epochs"], local_epochs):
+        # As many as null stands for.
+        del values["epochs"]
     return _different(values, "TrainingPhase", table)
 
 

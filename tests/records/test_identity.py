@@ -85,6 +85,16 @@ def test_every_field_of_a_phase_changes_the_identity(config):
         assert config_hash(changed) != config_hash(base), name
 
 
+def test_a_phase_of_as_many_epochs_as_the_run_s_says_nothing(config):
+    def of(epochs, local_epochs=1):
+        phases = with_value(config, "algorithm.phases", [{"trainable": "base", "epochs": epochs}])
+        return config_hash(with_value(phases, "client.local_epochs", local_epochs))
+
+    assert of(1) == of(None)
+    assert of(3, 3) == of(None, 3) != of(1, 3)
+    assert len({of(1), of(2), of(3), of(1, 3), of(None, 3)}) == 5
+
+
 def test_the_list_names_options_that_there_are():
     names = {*option_defaults(), "plot", "save"}
     places = {f"{option}.path" for option in ("data", "partition")}
