@@ -4,6 +4,7 @@
   run TABLE --profile cpu           run what is not done yet
   status TABLE --profile cpu        what is done, failed, left
   report TABLE -o DIR               Markdown, LaTeX, CSV and curves
+  spread                            how much runs differ over partitions and seeds
   verify TABLE/ROW/COLUMN           run a number of the ledger again and compare
   dashboard TABLE --project P       a W&B workspace and report of runs made with --wandb P
 

@@ -18,16 +18,19 @@ from benchmarks.jobs import Job, Resolver, check_only, expand, select_shard, uni
 from benchmarks.launch import devices, has_warm
 from benchmarks.ledger import LEDGER, read_ledger
 from benchmarks.profiles import PROFILES, Profile
-from benchmarks.report import gather, write_report
+from benchmarks.report import cells_of, gather, write_report
 from benchmarks.runner import Runner, Settings
+from benchmarks.spread import measure_spread, spread_markdown
+from benchmarks.summary import sections
 from benchmarks.tables import load_tables
 from benchmarks.tracking import track, tracking
 from benchmarks.verify import PLACES, Check, find_line
 from benchmarks.verify import verify as check_line
 from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
-from cwfed.cli.files import UsageError, user_path
+from cwfed.cli.files import UsageError, output_file, user_path
 from cwfed.cli.guard import INTERRUPTED, Terminal
 from cwfed.federated.loggers import WandbOptions
+from cwfed.results import write_atomic
 
 
 def run(options: Namespace) -> int:
@@ -97,6 +100,31 @@ def report(options: Namespace) -> int:
     return 0
 
 
+def spread(options: Namespace) -> int:
+    """Print how much runs differ that should not, and which tolerance follows from it."""
+    profile = _profile(options)
+    (table,) = load_tables([options.table])
+    output = options.output and output_file("--output", options.output, (".md",))
+    lines = gather(_ledger(options, profile), find_finished(_runs(options)))
+    found = [
+        section
+        for section in sections(
+            table, cells_of(table, profile, Resolver()), lines, generated=profile.generated
+        )
+        if section.runs() and section.rounds == (options.rounds or section.rounds)
+    ]
+    if not found:
+        raise UsageError(
+            f"spread: expected finished runs of {table.name}, got none; see `python -m benchmarks "
+            f"run {table.name} --profile {profile.name}`"
+        )
+    text = spread_markdown(measure_spread(table, found[0]))
+    Terminal().say(text)
+    if output:
+        write_atomic(output, text)
+    return 0
+
+
 def verify(options: Namespace) -> int:
     """Run a number of the ledger again."""
     ledger = user_path(options.ledger, "--ledger") if options.ledger else LEDGER
@@ -147,6 +175,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "run": run,
     "status": status,
     "report": report,
+    "spread": spread,
     "verify": verify,
     "dashboard": dashboard,
 }

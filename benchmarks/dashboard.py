@@ -220,7 +220,7 @@ def published(table: Table, column: str) -> str:
             continue
         value = f"{'about ' if figure.approx else ''}{figure.value:.2f}"
         scored = ", ".join(LABELS[metric] for metric in row.metrics)
-        lines.append(f"| {row.title} | {scored} | {value} | ± {figure.tolerance:g} |")
+        lines.append(f"| {row.title} | {scored} | {value} | ± {figure.tolerance.points:g} |")
     if len(lines) == 2:
         return "No figures are published for this column."
     return "\n".join([f"**{table.source}**, {table.protocol_rounds:,} rounds", "", *lines])

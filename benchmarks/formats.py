@@ -54,7 +54,7 @@ def markdown(
         parts += [f"![{section.label}]({name})\n" for name in plots.get(section, ())]
         if section.runs():
             parts.append(f"### Runs, {section.label}\n\n{_pipes(*provenance(section))}")
-    notes = [*_sources(table), *table.notes, *remarks]
+    notes = [*_sources(table), *table.tolerance_notes(), *table.notes, *remarks]
     if any(section.runs() for section in sections):
         notes.append(_SECONDS)
     parts.append("".join(f"- {note}\n" for note in notes))
@@ -199,7 +199,7 @@ def _csv_row(section: Section, entry: Entry) -> dict[str, Any]:
         "std": _plain(entry.std),
         "paper": _plain(entry.published.value),
         "paper_approx": entry.published.approx,
-        "tolerance": entry.published.tolerance,
+        "tolerance": entry.published.tolerance.points,
         # What is scaled is not set against what it cannot be compared with.
         "difference": "" if section.scaled else _plain(entry.difference),
         "verdict": entry.verdict,

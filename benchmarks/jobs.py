@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.fields import choose
 from benchmarks.profiles import Profile, generated_options
+from benchmarks.protocol import protocol_options
 from benchmarks.tables import Table
 from cwfed.aggregators import CFL
 from cwfed.cli.files import UsageError, as_arguments, order_arguments
@@ -208,7 +209,7 @@ def _resolve_cell(
         start = ("--config", column.config, "--algorithm", row.algorithm)
         own |= {**profile.options, **base}
         config, experiment = resolver.resolve([*start, *as_arguments(own)])
-        if protocol := profile.protocol_options(config):
+        if protocol := protocol_options(profile, config):
             own = {**_without_partition(own, protocol), **protocol}
             config, experiment = resolver.resolve([*start, *as_arguments(own)])
     except UsageError as error:

@@ -39,6 +39,7 @@ def add_commands(parser: ArgumentParser) -> None:
             _add_selection(command)
         if name == "run":
             _add_running(command)
+    _add_spread(commands.add_parser("spread", help="how much runs differ that should not"))
     _add_verify(commands.add_parser("verify", help="run a number again and compare"))
     _add_dashboard(commands.add_parser("dashboard", help="a W&B workspace and report"))
 
@@ -157,6 +158,21 @@ def _add_dashboard(command: ArgumentParser) -> None:
     where.add_argument(
         "-o", "--output", metavar="FILE", help="write what would be sent, send nothing"
     )
+
+
+def _add_spread(command: ArgumentParser) -> None:
+    command.add_argument(
+        "table",
+        nargs="?",
+        default="study_spread",
+        metavar="TABLE",
+        help=f"columns of one config are partitions of one setting; {_DEFAULT}",
+    )
+    _add_profile(command)
+    command.add_argument("--rounds", type=positive, help="of the runs; default: the most there are")
+    command.add_argument("--runs", default=str(_RUNS), help=f"folder of the runs; {_DEFAULT}")
+    command.add_argument("--ledger", default=None, help=_LEDGER)
+    command.add_argument("-o", "--output", metavar="FILE", help="write it as .md, too")
 
 
 def _add_verify(command: ArgumentParser) -> None:

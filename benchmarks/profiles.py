@@ -1,12 +1,10 @@
 """Profiles: how much of the protocol a run of a table follows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from cwfed.cli.files import find_config, load_mapping
-from cwfed.data.partitioners.released import published_counterpart
-from cwfed.federated.options import ReleasedCode
 
 
 @dataclass(frozen=True)
@@ -34,22 +32,6 @@ class Profile:
     options: Mapping[str, Any] = field(default_factory=dict)
     published_split: bool = False
     released_code: bool = False
-
-    def protocol_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that a cell's resolved configuration needs to follow the protocol.
-
-        Args:
-            config: The configuration, resolved without them.
-        """
-        options: dict[str, Any] = {}
-        if self.published_split and _class_name(config["data"]) in _PUBLISHED:
-            options |= _published_partition(config["partition"])
-        if self.released_code:
-            options |= {f"released_code.{each.name}": True for each in fields(ReleasedCode)}
-            aggregator = config["algorithm"]["aggregator"].get("init_args") or {}
-            if "aggregate_buffers" in aggregator:
-                options["algorithm.aggregator.init_args.aggregate_buffers"] = False
-        return options
 
 
 # A checkpoint of all clients' models takes about a second; a lost round costs more.
@@ -117,9 +99,6 @@ SHAPES = {
 }
 """By class of data source; for estimates and for what the generated images are like."""
 
-_PUBLISHED = ("MNIST", "CIFAR10", "CIFAR100", "TinyImageNet", "SyntheticImages")
-"""Data sets that the published code divides, and the images that are generated for them."""
-
 _GENERATED_SIDE = 16  # the least that the four-layer CNN takes
 _GENERATED_SAMPLES = 1_000
 
@@ -132,7 +111,7 @@ def generated_options(config: str, options: Mapping[str, Any]) -> dict[str, Any]
         options: The cell's options, which may choose other data.
     """
     chosen = options.get("data") or load_mapping(find_config(config)).get("data", {})
-    shape = SHAPES.get(_class_name(chosen), Shape(0, 10, 1, 0))
+    shape = SHAPES.get(class_name(chosen), Shape(0, 10, 1, 0))
     return {
         "data": "SyntheticImages",
         "data.num_classes": shape.classes,
@@ -142,14 +121,7 @@ def generated_options(config: str, options: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _class_name(choice: Mapping[str, Any] | str) -> str:
+def class_name(choice: Mapping[str, Any] | str) -> str:
+    """Return the name of a chosen class without its module."""
     path = choice if isinstance(choice, str) else choice.get("class_path", "")
     return str(path).rpartition(".")[2]
-
-
-def _published_partition(choice: Mapping[str, Any]) -> dict[str, Any]:
-    published = published_counterpart(choice)
-    if published is None:
-        return {}
-    arguments = {f"partition.{name}": value for name, value in published["init_args"].items()}
-    return {"partition": published["class_path"], **arguments}

@@ -9,6 +9,9 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "a text": lambda value: isinstance(value, str),
     "a number": lambda value: _is_number(value),
     "a number >= 0": lambda value: _is_number(value) and value >= 0,
+    "a number >= 0 or a mapping": lambda value: (
+        isinstance(value, dict) or (_is_number(value) and value >= 0)
+    ),
     "a percentage": lambda value: _is_number(value) and 0 <= value <= 100,
     "an integer >= 1": lambda value: type(value) is int and value >= 1,
     "true or false": lambda value: isinstance(value, bool),

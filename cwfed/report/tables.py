@@ -7,7 +7,8 @@ A table needs no code. All there is to say::
     protocol_rounds: 1000                          # rounds of the published figures (default 1000)
     choice: best                                   # best (default), last or val_selected, which
                                                    # needs the option val_fraction
-    tolerance: 1.0                                 # percentage points, for the verdicts (default 1)
+    tolerance: 1.0                                 # percentage points, for verdicts (default 1), or
+                                                   # measured: {points: 1.7, source: how}
     options: {val_fraction: 0.1}                   # options of `cwfed fit`, dotted, for all cells
     columns:                                       # required
       few:
@@ -46,6 +47,7 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.report.fields import Fields, check, choose
+from cwfed.report.published import Published, Tolerance, take_published, take_tolerance
 
 CHOICES = ("best", "last", "val_selected")
 METRICS: Mapping[str, tuple[str, ...]] = {
@@ -55,41 +57,6 @@ METRICS: Mapping[str, tuple[str, ...]] = {
 }
 Options = Mapping[str, Any]
 
-NEAR_FACTOR = 2
-"""Within so many tolerances a figure is near; beyond them it is off."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published figure.
-
-    Attributes:
-        value: Percent; None where it is not known.
-        tolerance: Percentage points within which a figure counts as reproduced.
-        approx: Given only as "about".
-    """
-
-    value: float | None
-    tolerance: float
-    approx: bool = False
-
-    def judge(self, mean: float) -> str | None:
-        """Return whether a figure that follows the protocol is reproduced, near or off.
-
-        Args:
-            mean: Percent.
-
-        Returns:
-            None where nothing is published.
-        """
-        if self.value is None:
-            return None
-        # To a thousandth of a point: floating point must not decide at the edge of a tolerance.
-        distance = round(abs(mean - self.value), 3)
-        if distance <= self.tolerance:
-            return "reproduced"
-        return "near" if distance <= NEAR_FACTOR * self.tolerance else "off"
-
 
 @dataclass(frozen=True)
 class Column:
@@ -98,7 +65,7 @@ class Column:
     name: str
     title: str
     config: str
-    tolerance: float
+    tolerance: Tolerance
     options: Options
     generated: Options
 
@@ -149,6 +116,16 @@ class Table:
         """Return a cell's published figure; its value is None where there is none."""
         return self.paper.get((row, column)) or Published(None, self.columns[column].tolerance)
 
+    def tolerance_notes(self) -> list[str]:
+        """Return where tolerances are from, for those that say so."""
+        named: dict[Tolerance, list[str]] = {}
+        for name, column in self.columns.items():
+            named.setdefault(column.tolerance, []).append(name)
+        for (row, name), published in self.paper.items():
+            if published.tolerance != self.columns[name].tolerance:
+                named.setdefault(published.tolerance, []).append(f"{row}/{name}")
+        return [f"Tolerance of {', '.join(n)}: {t}." for t, n in named.items() if t.source]
+
     def cell_options(self, row: str, column: str) -> dict[str, Any]:
         """Return a cell's options: the table's, the column's, the row's and its own, in order."""
         own = self.rows[row]
@@ -170,7 +147,7 @@ def read_table(path: Path) -> Table:
     from cwfed.results import read_yaml
 
     fields = Fields(read_yaml(path), f"{path}: ")
-    tolerance = fields.take("tolerance", "a number >= 0", 1.0)
+    tolerance = take_tolerance(fields, Tolerance(1.0))
     columns = _each(fields, "columns", lambda name, own: _column(name, own, tolerance))
     rows = _each(fields, "rows", lambda name, own: _row(name, own, columns))
     paper = _paper(fields, rows, columns)
@@ -214,12 +191,12 @@ def _each(fields: Fields, name: str, read: Any) -> dict[str, Any]:
     return made
 
 
-def _column(name: str, own: Fields, tolerance: float) -> Column:
+def _column(name: str, own: Fields, tolerance: Tolerance) -> Column:
     return Column(
         name,
         own.take("title", "a text", name),
         own.take("config", "a text"),
-        own.take("tolerance", "a number >= 0", tolerance),
+        take_tolerance(own, tolerance),
         own.take("options", "a mapping", {}),
         own.take("generated", "a mapping", {}),
     )
@@ -266,24 +243,9 @@ def _paper(
     where = f"{fields.where}paper"
     grid = _grid(fields.take("paper", "a mapping", {}), rows, columns, where)
     return {
-        (row, column): _published(value, columns[column], f"{where}.{row}.{column}")
+        (row, column): take_published(value, columns[column].tolerance, f"{where}.{row}.{column}")
         for (row, column), value in grid.items()
     }
-
-
-def _published(value: Any, column: Column, where: str) -> Published:
-    if value is None:
-        return Published(None, column.tolerance)
-    if not isinstance(value, dict):
-        return Published(check(value, "a percentage", where), column.tolerance)
-    own = Fields(value, f"{where}.")
-    published = Published(
-        own.take("value", "a percentage"),
-        own.take("tolerance", "a number >= 0", column.tolerance),
-        own.take("approx", "true or false", False),
-    )
-    own.finish()
-    return published
 
 
 def _notes(fields: Fields) -> tuple[str, ...]:

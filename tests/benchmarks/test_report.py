@@ -11,6 +11,7 @@ from benchmarks.curves import mean_curve, plot_column
 from benchmarks.formats import latex, markdown, to_csv
 from benchmarks.summary import judge, remarks, sections
 from benchmarks.tables import Published, load_table
+from cwfed.report.published import Tolerance
 
 TABLE = {
     "title": "Hand & made",
@@ -62,13 +63,13 @@ def found(table):
      (59.0, "near"), (63.0, "near"), (63.01, "off"), (58.9, "off"), (None, "missing")],
 )  # fmt: skip
 def test_verdicts(mean, verdict):
-    assert judge(mean, Published(61.0, 1.0), scaled=False) == verdict
+    assert judge(mean, Published(61.0, Tolerance(1.0)), scaled=False) == verdict
 
 
 def test_what_is_scaled_or_unpublished_is_not_judged():
-    assert judge(61.0, Published(61.0, 1.0), scaled=True) == "scaled"
-    assert judge(61.0, Published(None, 1.0), scaled=False) == "n/a"
-    assert judge(None, Published(61.0, 1.0), scaled=True) == "missing"
+    assert judge(61.0, Published(61.0, Tolerance(1.0)), scaled=True) == "scaled"
+    assert judge(61.0, Published(None, Tolerance(1.0)), scaled=False) == "n/a"
+    assert judge(None, Published(61.0, Tolerance(1.0)), scaled=True) == "missing"
 
 
 def test_the_full_protocol_and_scaled_runs_are_kept_apart(found):

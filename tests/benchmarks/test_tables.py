@@ -11,7 +11,7 @@ from cwfed.cli.files import UsageError, config_root
 SPEC = Path(__file__).resolve().parents[3] / "shared" / "spec" / "paper_tables.yaml"
 PAPER = ("table1_pathological", "table2_practical", "table3_ablation", "table4_robustness")
 STUDIES = ("sweep_lambda", "sweep_layers", "sweep_distribution", "sweep_participation",
-           "study_digits", "study_mnist", "heatmaps")  # fmt: skip
+           "study_digits", "study_mnist", "study_spread", "heatmaps")  # fmt: skip
 READ = {
     "fedavg": "received",
     "fedprox": "received",
@@ -49,7 +49,7 @@ def test_every_published_figure_is_in_its_table(name, spec):
             expected = value if isinstance(value, dict) else {"value": value}
             assert published.value == expected["value"], (row, column)
             assert published.approx == expected.get("approx", False)
-            assert published.tolerance > 0
+            assert published.tolerance.points > 0
     more = {row for row, _ in table.paper} - set(spec[name]["rows"])
     # The one published figure without WDR stands beside both scopes.
     assert more == ({"cwfedavg_all_no_wdr"} if name == "table3_ablation" else set())
@@ -137,6 +137,10 @@ def test_a_table_needs_no_more_than_a_title_columns_and_rows(tmp_path):
         ({"paper": {"fedavg": [1]}}, "source: expected a text, got nothing"),
         ({"paper": {"fedavg": [{"value": 1, "tol": 2}]}, "source": "S"}, "got 'tol'"),
         ({"rounds": {"gpu": 5}}, "rounds: expected one of paper, released, cpu, smoke; got 'gpu'"),
+        ({"tolerance": -1}, "tolerance: expected a number >= 0 or a mapping, got -1"),
+        ({"tolerance": {"points": 1}}, r"tolerance\.source: expected a text, got nothing"),
+        ({"tolerance": {"points": "1", "source": "S"}}, r"tolerance\.points: expected a number"),
+        ({"tolerance": {"points": 1, "source": "S", "seed": 1}}, "tolerance: .* got 'seed'"),
         ({"seeds": {"cpu": [True]}}, r"seeds\.cpu: expected a list of integers >= 0"),
         ({"sibling": {"values": {"fedavg": ["x"]}}}, r"sibling\.values\.fedavg\.one: expected a"),
     ],
@@ -145,6 +149,21 @@ def test_a_mistake_in_a_table_names_its_field(changes, said, tmp_path):
     with pytest.raises(UsageError, match=said) as caught:
         load_table(write(tmp_path, **changes))
     assert str(caught.value).startswith(str(tmp_path / "mine.yaml"))
+
+
+def test_a_tolerance_may_be_measured(tmp_path):
+    columns = {
+        "one": {"config": "quickstart", "tolerance": {"points": 1.7, "source": "a study"}},
+        "two": {"config": "quickstart"},
+    }
+    paper = {"fedavg": [60, {"value": 50, "tolerance": 3}]}
+    table = load_table(write(tmp_path, columns=columns, paper=paper, source="S"))
+    assert table.published("fedavg", "one").judge(61.7) == "reproduced"
+    assert table.published("fedavg", "one").judge(63.4) == "near"
+    assert table.published("fedavg", "one").judge(63.5) == "off"
+    assert table.published("fedavg", "two").judge(53) == "reproduced"
+    # Those that were chosen say nothing of themselves.
+    assert table.tolerance_notes() == ["Tolerance of one: ± 1.7 points, measured: a study."]
 
 
 def test_broken_yaml_and_unknown_tables(tmp_path):

@@ -92,7 +92,7 @@ def test_fewer_rounds_than_the_protocol_are_never_judged(page_runs, tmp_path):
     ("changes", "message"),
     [
         ({"title": 3}, "title: expected a text, got 3"),
-        ({"tolerance": float("nan")}, "tolerance: expected a number >= 0, got nan"),
+        ({"tolerance": float("nan")}, "tolerance: expected a number >= 0 or a mapping, got nan"),
         (
             {"paper": {"fedavg": [float("inf"), 1]}},
             "paper.fedavg.few: expected a percentage, got inf",

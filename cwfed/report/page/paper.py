@@ -63,7 +63,7 @@ def fill_table(table: Table, every: Sequence[Facts], identify: Identify) -> dict
         "columns": [_head(table, name) for name in table.columns],
         "sibling": table.sibling_title,
         "rows": _fill_rows(table, every, identify),
-        "notes": list(table.notes),
+        "notes": [*table.tolerance_notes(), *table.notes],
     }
 
 
@@ -115,7 +115,7 @@ def _fill_cell(
     return {
         "paper": published.value,
         "approx": published.approx,
-        "tolerance": published.tolerance,
+        "tolerance": published.tolerance.points,
         "sibling": table.sibling.get(place),
         "ours": [
             _entry(table, list(by_seed.values()), metric, published) for _, by_seed in ordered
