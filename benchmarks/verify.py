@@ -8,8 +8,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.fields import choose
 from benchmarks.finished import cpu_name, describe_run
 from benchmarks.jobs import Resolver, expand
@@ -17,6 +15,7 @@ from benchmarks.launch import Cold, explain
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
 from cwfed.cli.files import UsageError, user_path
+from cwfed.plain_yaml import dump_yaml
 from cwfed.records.identity import filled, identities
 from cwfed.results import METRICS
 
@@ -109,7 +108,7 @@ def verify(line: Mapping[str, Any], check: Check) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="verify-") as folder:
         path = Path(folder) / "config.yaml"
         config = {**filled(line["config"]), "rounds": rounds}
-        path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        path.write_text(dump_yaml(config), encoding="utf-8")
         if check.paths.get("partition"):
             # Another file than that of the line would cost a whole run before it shows.
             other = _other_partition(line, path, options, check.data_dir)

@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.finished import find_finished, run_key
 from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
@@ -23,6 +21,7 @@ from cwfed.cli.files import UsageError
 from cwfed.data.manifest import Manifest
 from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.federated.lock import is_locked
+from cwfed.plain_yaml import dump_yaml
 from cwfed.records.identity import config_hash
 from cwfed.results import read_yaml, write_atomic, write_json
 
@@ -162,7 +161,7 @@ class Workplace:
         """Write the job's configuration; return the command that starts or continues its run."""
         folder = self.folder(job)
         self.file(job, ".failed.json").unlink(missing_ok=True)
-        write_atomic(self.file(job, ".yaml"), yaml.safe_dump(dict(job.config), sort_keys=False))
+        write_atomic(self.file(job, ".yaml"), dump_yaml(dict(job.config)))
         if (folder / CONFIG).is_file():
             data_dir = job.config.get("data_dir")
             place = ["--data_dir", str(data_dir)] if data_dir else []
@@ -221,7 +220,7 @@ class Workplace:
     def _divide(self, job: Job) -> str | None:
         self.cells.mkdir(parents=True, exist_ok=True)
         path = self.file(job, ".yaml")
-        write_atomic(path, yaml.safe_dump(dict(job.config), sort_keys=False))
+        write_atomic(path, dump_yaml(dict(job.config)))
         place = job.config.get("data_dir")
         try:
             _, manifest = read_config(path, self._resolver).divide(Path(place) if place else None)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from cwfed.plain_yaml import PlainLoader
+
 MOST_TEXT = 1 << 26
 """Bytes of a manifest (room for ten million samples), or of a list of names."""
 
@@ -28,9 +30,6 @@ MOST_ARRAYS = 1 << 28
 
 MOST_VALUES = 20_000
 """Values of a configuration, each counted as often as it is repeated."""
-
-# Ten times as fast where PyYAML was built with it.
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def require_regular(path: Path, most: int | None = None) -> None:
@@ -71,7 +70,7 @@ def read_text(path: Path, most: int = MOST_TEXT, errors: str = "strict") -> str:
 def load_yaml(text: str) -> Any:
     """Return the content of a YAML text, of plain values only; see `check_yaml` for errors."""
     check_yaml(text)
-    return yaml.load(text, Loader=_SafeLoader)  # noqa: S506 - it is a safe one
+    return yaml.load(text, Loader=PlainLoader)  # noqa: S506 - it is a safe one
 
 
 def check_yaml(text: str) -> None:
@@ -86,7 +85,7 @@ def check_yaml(text: str) -> None:
         yaml.YAMLError: It is no YAML.
     """
     sizes: dict[yaml.Node | None, int | None] = {}
-    if _size(yaml.compose(text, Loader=_SafeLoader), sizes) > MOST_VALUES:
+    if _size(yaml.compose(text, Loader=PlainLoader), sizes) > MOST_VALUES:
         raise ValueError(f"expected at most {MOST_VALUES:,} values, got more")
 
 

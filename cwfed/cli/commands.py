@@ -21,7 +21,7 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
-from cwfed.engines.workers import WorkerError, is_out_of_memory
+from cwfed.engines.workers import WorkerError
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment
@@ -48,6 +48,7 @@ from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
 from cwfed.results import read_yaml
+from cwfed.shortage import shortage
 
 log = logging.getLogger("cwfed")
 
@@ -206,9 +207,8 @@ def _explain(error: BaseException, stop: Stop) -> str | None:
     """Return in one line why a run ended; None for an error that needs its traceback."""
     if isinstance(error, KeyboardInterrupt):
         return _stopped(stop)
-    if is_out_of_memory(error):
-        advice = "fewer workers, smaller batches or a smaller chunk need less"
-        return f"no memory is left ({advice}): {error}".removesuffix(": ")
+    if lacking := shortage(error):
+        return lacking
     if isinstance(error, OSError):
         return f"cannot go on: {explain_os(error)}"
     return str(error) if isinstance(error, WorkerError | RunStopped) else None

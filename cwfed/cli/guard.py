@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from cwfed.cli.files import UsageError
+from cwfed.shortage import shortage
 
 FAILED, USAGE_ERROR, REQUEUE, INTERRUPTED = 1, 2, 75, 130
 """Exit codes: something broke, a user's mistake, try again later (EX_TEMPFAIL), Ctrl-C.
@@ -28,14 +29,15 @@ def setting_up() -> Iterator[None]:
     """Turn what fails before a run starts into one line; nothing has been written then.
 
     Components come from configurations and may raise anything. An error of a kind that is not
-    meant for users keeps the name of its kind.
+    meant for users keeps the name of its kind. What the machine has run out of is no mistake and
+    passes.
     """
     try:
         yield
     except UsageError:
         raise
     except Exception as error:
-        if os.environ.get(DEBUG):
+        if os.environ.get(DEBUG) or shortage(error):
             raise
         meant = isinstance(error, ValueError | OSError)
         text = explain_os(error) if isinstance(error, OSError) else str(error)

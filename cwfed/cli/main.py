@@ -1,6 +1,7 @@
 """``cwfed fit``, ``cwfed partition``, ``cwfed plot`` and ``cwfed report``."""
 
 import logging
+import os
 import sys
 from argparse import ArgumentParser as TopParser
 from argparse import RawDescriptionHelpFormatter
@@ -10,9 +11,10 @@ from importlib import import_module
 
 from cwfed import __version__
 from cwfed.cli.files import UsageError
-from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
+from cwfed.cli.guard import DEBUG, FAILED, INTERRUPTED, USAGE_ERROR, Terminal
 from cwfed.cli.messages import shown
 from cwfed.cli.trust import restrict_imports, search_current_folder, take_trusted
+from cwfed.shortage import shortage
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.
@@ -39,7 +41,10 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 0, 2 for a user's mistake, 130 when interrupted."""
+    """Run a command; return its exit code: 0, 2 for a user's mistake, 130 when interrupted.
+
+    1 is for what broke: a full disk, memory that is used up.
+    """
     top = TopParser(
         prog="cwfed", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
@@ -73,12 +78,22 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _complain(command, "interrupted before the first round")
         return INTERRUPTED
+    except Exception as error:
+        lacking = shortage(error)
+        if lacking is None or os.environ.get(DEBUG):
+            raise
+        _complain(command, lacking)
+        return FAILED
 
 
 def _complain(command: str, message: str) -> None:
     text = shown(" ".join(message.split()))
     short = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
-    Terminal(stderr=True).say(f"cwfed {command}: error: {short}")
+    line = f"cwfed {command}: error: {short}"
+    try:
+        Terminal(stderr=True).say(line)
+    except MemoryError:
+        os.write(2, f"{line}\n".encode())
 
 
 class _Stderr(logging.Handler):

@@ -11,7 +11,14 @@ from pkgutil import resolve_name
 from typing import Any
 
 import yaml
-from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_loader
+from jsonargparse import (
+    ActionConfigFile,
+    ArgumentParser,
+    Namespace,
+    get_loader,
+    set_dumper,
+    set_loader,
+)
 from lightning.pytorch.loggers import Logger
 from torch import nn
 from torch.optim import Optimizer
@@ -20,14 +27,17 @@ from cwfed.aggregators import Aggregator
 from cwfed.cli.files import REPLACING, UsageError, load_mapping, user_path
 from cwfed.cli.guard import setting_up
 from cwfed.cli.messages import explain
+from cwfed.cli.numbers import check_numbers, odd_numbers, refuse_large, refuse_odd
 from cwfed.cli.trust import restrict_imports
+from cwfed.cli.written import check_lists, written
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.federated import Experiment
 from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
-from cwfed.reading import check_yaml
+from cwfed.plain_yaml import dump_yaml
+from cwfed.reading import load_yaml
 from cwfed.records.identity import filled, is_resolved, older_meanings
 
 COMPONENTS: dict[str, type] = {
@@ -75,14 +85,16 @@ def _as_it_was_meant(path: str) -> str:
         return path
     told = ", ".join(f"{name} {value}" for name, value in older.items())
     log.info("%s was written before these options; it keeps what was done then: %s", path, told)
-    return str(yaml.safe_dump(filled(content), sort_keys=False))
+    return dump_yaml(filled(content))
 
 
 def _load_yaml(text: str) -> Any:
-    """Read a file or a value of an option, as the parser does itself, if it has an end."""
+    """Read a file or a value of an option, as the parser does itself but for numbers."""
     try:
-        check_yaml(text)
-        return _parsers_yaml(text)
+        value = load_yaml(text)
+        # Texts such as `C:` and `{a, b}` look like mappings, which the parser knows.
+        empty = isinstance(value, dict) and all(inner is None for inner in value.values())
+        return _parsers_yaml(text) if empty else value
     except RecursionError as error:
         raise ValueError("expected values that end, got some that nest too deeply") from error
 
@@ -91,6 +103,7 @@ def make_parser(command: str, description: str) -> ArgumentParser:
     """Return the parser of one command: all options of an experiment and where it lives."""
     restrict_imports(None)
     set_loader("yaml", _load_yaml, exceptions=(yaml.YAMLError, ValueError))
+    set_dumper("yaml", partial(dump_yaml, allow_unicode=True))
     parser = ArgumentParser(prog=f"cwfed {command}", description=description, exit_on_error=False)
     parser.add_argument("--config", action=ConfigFile, help=_CONFIG_HELP)
     parser.add_argument("--data_dir", type=str | None, default=None, help=_DATA_DIR_HELP)
@@ -140,13 +153,24 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     Raises:
         UsageError: Something is wrong; the message names the field.
     """
+    values = written(arguments)
+    check_lists(values)
+    odd = odd_numbers(values)
     try:
         config = parser.parse_args(list(arguments))
-    except ArgumentError as error:
+    except (ArgumentError, UsageError) as error:
         message = explain(str(error), option_names(parser))
+        refuse_odd(odd, message)
+        if isinstance(error, UsageError):
+            raise
         unknown = re.match(r"(?:.*: )?unknown key (\w+)", message)
         file = unknown and _file_with_key(unknown[1], arguments)
         raise UsageError(f"{file}: {message}" if file else message) from error
+    except OverflowError as error:
+        # Some types turn whole numbers into floats without a word about the option.
+        refuse_large(odd)
+        raise UsageError(f"expected numbers that a computer can hold: {error}") from error
+    check_numbers(config, odd)
     _check_optimizer(config.client.optimizer)
     return config
 
@@ -194,7 +218,7 @@ def build(parser: ArgumentParser, config: Namespace) -> tuple[Experiment, Namesp
 def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     """Return the resolved configuration as plain values, less where it is read and written."""
     text = parser.dump(config, skip_unset=False)
-    values: Mapping[str, Any] = yaml.safe_load(text)
+    values: Mapping[str, Any] = load_yaml(text)
     order = [*Experiment.__dataclass_fields__, *values]
     return {key: values[key] for key in dict.fromkeys(order) if key not in PLAIN_OPTIONS}
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cwfed.clients.module import OptimizerFactory
+from cwfed.shortage import shortage
 
 _SHAPES = ((2, 3, 4), (2, 4), (2,))
 _STEPS = 3
@@ -87,6 +88,8 @@ def reason_against_stacking(factory: OptimizerFactory) -> str | None:
         stacked = _run(factory, _problem())
         alone = [_run(factory, [(v[i], g[:, i]) for v, g in _problem()]) for i in range(2)]
     except Exception as error:  # every optimiser has its own ways to refuse
+        if shortage(error):
+            raise
         return f"the optimiser cannot be stacked ({type(error).__name__}: {error})"
     rows = [torch.stack(pair) for pair in zip(*alone, strict=True)]
     if all(torch.allclose(a, b, rtol=1e-12, atol=0) for a, b in zip(stacked, rows, strict=True)):

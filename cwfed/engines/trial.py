@@ -10,8 +10,8 @@ from cwfed.data.plans import PlanLoader
 from cwfed.engines.base import EngineName, MatmulPrecision, Precision, Workload
 from cwfed.engines.exactness import Phases
 from cwfed.engines.sequential import SequentialEngine, model_state
-from cwfed.engines.workers import is_out_of_memory
 from cwfed.functional.stacking import replicate
+from cwfed.shortage import shortage
 
 _STEPS = 2  # the second is the first with an optimiser's state
 
@@ -51,7 +51,7 @@ def failure_in_first_steps(
         for phase, objective in phases:
             trainer.fit(1, [largest], start, start, phase, deepcopy(objective))
     except Exception as error:  # whatever a user's optimiser, model or term raises
-        if is_out_of_memory(error):
+        if shortage(error):
             raise
         return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     return None

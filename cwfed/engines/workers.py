@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cwfed.engines.shared import SharedModel
+from cwfed.shortage import LIMITED, shortage
 
 STOPPING = tuple(
     getattr(signal, name)
@@ -58,20 +59,6 @@ class _Worker:
     task: Task | None = field(default=None)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory has run out, of the machine, the process or the GPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    said = str(error).lower()
-    refused = (
-        "can't allocate memory",
-        "cannot allocate memory",
-        "not enough memory",
-        "could not create a primitive",  # oneDNN, which has no other words for it
-    )
-    return isinstance(error, RuntimeError | OSError) and any(text in said for text in refused)
-
-
 def start_method(threads: int) -> str:
     """Return how processes are started.
 
@@ -96,6 +83,9 @@ class WorkerPool:
         like: The shape of a model.
         threads: CPU threads of each.
         models: How many shared models each worker has.
+
+    Raises:
+        WorkerError: The system starts no further process.
     """
 
     def __init__(
@@ -116,7 +106,7 @@ class WorkerPool:
                     target=_serve, args=(make, theirs, shared), name=f"cwfed-{number}", daemon=True
                 )
                 with _signals_held_back():
-                    process.start()
+                    _start(process)
                 theirs.close()
                 self.workers.append(_Worker(process, ours, [s.tensors() for s in shared]))
         except BaseException:
@@ -165,6 +155,13 @@ class WorkerPool:
         worker.task = None
 
 
+def _start(process: Any) -> None:
+    try:
+        process.start()
+    except BlockingIOError as error:
+        raise WorkerError(f"no worker process can be started ({LIMITED}): {error}") from error
+
+
 @dataclass(frozen=True)
 class _Failure:
     text: str
@@ -206,19 +203,25 @@ def _serve(
 ) -> None:
     """Do what the pool asks for, until it or its process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be held back
-    threading.Thread(target=_die_with_parent, daemon=True).start()
     models = [one.tensors() for one in shared]
-    servant = None
+    servant = watch = None
     with suppress(EOFError, ConnectionError):
         while True:
             call, arguments = pipe.recv()
             try:
+                watch = watch or _watch_parent()
                 servant = servant or make()
                 reply = getattr(servant, call)(models, *arguments)
             except Exception as error:
-                lost = is_out_of_memory(error)
-                reply = _Failure(f"no memory is left: {error}" if lost else traceback.format_exc())
+                reply = _Failure(shortage(error) or traceback.format_exc())
             pipe.send(reply)
+
+
+def _watch_parent() -> threading.Thread:
+    """Start what ends this process with its parent."""
+    watch = threading.Thread(target=_die_with_parent, daemon=True)
+    watch.start()
+    return watch
 
 
 def _die_with_parent() -> None:

@@ -23,6 +23,7 @@ from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import start_method
 from cwfed.federated.layout import settle_layout
 from cwfed.federated.options import TrainerOptions
+from cwfed.shortage import shortage
 
 log = logging.getLogger("cwfed")
 
@@ -234,5 +235,7 @@ def _cannot_send(options: TrainerOptions, workload: Workload, phases: Phases) ->
         try:
             pickle.dumps(value)
         except Exception as error:  # whatever a user's class raises
+            if shortage(error):
+                raise
             return f"{what} cannot be sent to another process ({error})"
     return None

@@ -8,8 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cwfed.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest, reseal
@@ -18,6 +16,7 @@ from cwfed.federated.lock import lock_folder
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
+from cwfed.plain_yaml import dump_yaml
 from cwfed.reading import read_text
 from cwfed.records.identity import identities
 from cwfed.results import (
@@ -177,8 +176,7 @@ class RunFolder:
             self._write_config(stored | changed)
 
     def _write_config(self, config: Mapping[str, Any]) -> None:
-        text = yaml.safe_dump(dict(config), sort_keys=False, width=100)
-        write_atomic(self.path / CONFIG, text)
+        write_atomic(self.path / CONFIG, dump_yaml(dict(config)))
 
     def _clean(self) -> None:
         """Remove what a kill has left unfinished."""

@@ -13,6 +13,7 @@ from cwfed.engines.sequential import seeded
 from cwfed.engines.trial import failure_in_first_steps
 from cwfed.federated.options import TrainerOptions
 from cwfed.functional.seeding import derive_seed
+from cwfed.shortage import shortage
 
 log = logging.getLogger("cwfed")
 
@@ -72,7 +73,9 @@ def _allows_channels_last(workload: Workload) -> bool:
                 output = model(images)
                 output.sum().backward()
                 scored = model.eval()(images)
-            except Exception:  # such as a view of what is not contiguous
+            except Exception as error:  # such as a view of what is not contiguous
+                if shortage(error):
+                    raise
                 return False
             logits.append(torch.cat([output, scored]).detach())
     plain, channels_last = logits

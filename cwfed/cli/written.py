@@ -1,0 +1,120 @@
+"""What a person has written on the command line and in configuration files, before it is parsed."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+from cwfed.cli.files import REPLACING, UsageError
+from cwfed.plain_yaml import PlainLoader
+from cwfed.reading import check_yaml
+
+MOST_CHOSEN = 100
+"""Classes in a list, such as terms of an objective: the time to read them grows with the square."""
+
+_CHOSEN = re.compile(r"algorithm\.objectives|algorithm\.phases(\.\d+\.objectives)?|logger")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A value as it was written.
+
+    Attributes:
+        option: Dotted name of its option, less ``init_args``.
+        node: The value: an unquoted scalar, a list or a mapping.
+        file: The configuration file it stands in; None for the command line.
+    """
+
+    option: str
+    node: yaml.Node
+    file: str | None = None
+
+    @property
+    def field(self) -> str:
+        """Return the option, with its file, as messages name it."""
+        return f"{self.file}: {self.option}" if self.file else self.option
+
+
+def written(arguments: Sequence[str]) -> list[Written]:
+    """Return every unquoted scalar, every list and every mapping, in order.
+
+    Args:
+        arguments: Arguments that `order_arguments` has put in order.
+    """
+    return list(_written(arguments))
+
+
+def check_lists(values: Sequence[Written]) -> None:
+    """Refuse lists of classes that would take minutes to read.
+
+    Raises:
+        UsageError: One has more than `MOST_CHOSEN`.
+    """
+    lengths: dict[str, int] = {}
+    for value in values:
+        option = value.option.removesuffix("+")
+        listed = isinstance(value.node, yaml.SequenceNode)
+        added = option != value.option
+        if listed or added:
+            before = lengths.get(option, 0) if added else 0
+            lengths[option] = before + (len(value.node.value) if listed else 1)
+        count = lengths.get(option, 0)
+        if count > MOST_CHOSEN and _CHOSEN.fullmatch(option):
+            raise UsageError(
+                f"{value.field.removesuffix('+')}: expected at most {MOST_CHOSEN} classes, since "
+                f"the time to read them grows with the square of their number, got {count:,}"
+            )
+
+
+def _written(arguments: Sequence[str]) -> Iterator[Written]:
+    for argument, after in pairwise([*arguments, ""]):
+        name, equals, value = argument.partition("=")
+        text = value if equals else after
+        if name == "--config":
+            path = text.removeprefix(REPLACING)
+            yield from _in_text(_read(path), (), path)
+        elif name.startswith("--"):
+            keys = tuple(name.removeprefix("--").split("."))
+            structured = text.lstrip().startswith(("[", "{"))
+            scalar = yaml.ScalarNode("tag:yaml.org,2002:str", text)
+            yield from _in_text(text, keys, None) if structured else _values(scalar, keys, None)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""  # the parser says what is wrong with it
+
+
+def _in_text(text: str, keys: tuple[str, ...], file: str | None) -> Iterator[Written]:
+    try:
+        check_yaml(text)
+        tree = yaml.compose(text, Loader=PlainLoader)
+    except (RecursionError, yaml.YAMLError):
+        return  # likewise
+    except ValueError as error:
+        option = ".".join(keys).removesuffix("+")
+        if _CHOSEN.fullmatch(option):
+            raise UsageError(f"{option}: {error}") from error
+        return
+    if tree:
+        yield from _values(tree, keys, file)
+
+
+def _values(node: yaml.Node, keys: tuple[str, ...], file: str | None) -> Iterator[Written]:
+    option = ".".join(key for key in keys if key != "init_args")
+    if isinstance(node, yaml.MappingNode):
+        if keys[-1:] != ("init_args",):
+            yield Written(option, node, file)
+        for key, value in node.value:
+            yield from _values(value, (*keys, str(key.value)), file)
+    elif isinstance(node, yaml.SequenceNode):
+        yield Written(option, node, file)
+        for index, value in enumerate(node.value):
+            yield from _values(value, (*keys, str(index)), file)
+    elif isinstance(node, yaml.ScalarNode) and not node.style:
+        yield Written(option, node, file)
