@@ -25,6 +25,7 @@ from benchmarks.options import add_commands, list_tables
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
 from cwfed.cli.trust import VARIABLE, restrict_imports, take_trusted
+from cwfed.texts import one_line
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return COMMANDS[options.command](options)
     except (UsageError, ValueError, OSError) as error:
-        message = " ".join(str(error).split())
-        Terminal(stderr=True).say(f"{command}: error: {message}")
+        Terminal(stderr=True).say(f"{command}: error: {one_line(str(error))}")
         return USAGE_ERROR
     except SystemExit as stop:
         # --help ends like this.

@@ -2,7 +2,6 @@
 
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -24,17 +23,17 @@ class Board:
         console: Where to write; by default standard error.
     """
 
-    def __init__(self, total: int, console: Console | None = None) -> None:
+    def __init__(self, total: int, console: Terminal | None = None) -> None:
         self.console = console or Terminal(stderr=True)
         self.total = total
         self.count = 0
         self._tasks: dict[str, TaskID] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self.console,
             disable=not self.console.is_terminal,
         )
@@ -56,7 +55,7 @@ class Board:
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
-        self._progress.console.print(text, soft_wrap=True)
+        self.console.say(text)
 
     def start(self, label: str, rounds: int) -> None:
         """Show that a job has started."""

@@ -28,6 +28,7 @@ from cwfed.federated.options import Algorithm
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.signals import Stop
 from cwfed.report.run import Run
+from cwfed.texts import one_line
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOT_OPTIONS = {"config", "help", "plot", "print_config", "resume", "save"}
@@ -148,7 +149,7 @@ def _asking() -> Iterator[None]:
         yield
     except UsageError as error:
         # How the parser came to it helps nobody.
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(one_line(str(error))) from None
     finally:
         if added:
             sys.path.remove(folder)

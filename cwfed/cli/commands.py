@@ -49,6 +49,7 @@ from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
 from cwfed.results import read_yaml
 from cwfed.shortage import shortage
+from cwfed.texts import require_name
 
 log = logging.getLogger("cwfed")
 
@@ -273,6 +274,7 @@ def _is_longer(folder: Path, rounds: int) -> bool:
 def _default_folder(config: Namespace) -> Path:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     data = config.data.class_path.rpartition(".")[2].lower()
+    require_name("algorithm.name", config.algorithm.name)
     return Path("runs") / f"{stamp}-{data}-{config.algorithm.name}"
 
 

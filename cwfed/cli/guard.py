@@ -3,16 +3,14 @@
 import errno
 import os
 import signal
-import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
-
-from rich.console import Console
+from contextlib import contextmanager
+from typing import NoReturn
 
 from cwfed.cli.files import UsageError
 from cwfed.shortage import shortage
+from cwfed.terminal import Terminal as Terminal
 
 FAILED, USAGE_ERROR, REQUEUE, INTERRUPTED = 1, 2, 75, 130
 """Exit codes: something broke, a user's mistake, try again later (EX_TEMPFAIL), Ctrl-C.
@@ -84,34 +82,3 @@ def stop_code(received: signal.Signals | None) -> int:
     if received in (None, signal.SIGINT):
         return INTERRUPTED
     return REQUEUE if "SLURM_JOB_ID" in os.environ else 128 + int(received or 0)
-
-
-class Terminal(Console):
-    """A console for plain text that outlives its reader: what is gone ends the output only.
-
-    Closed pipes, closed terminals and a disk too full for the log are no reason to end a run.
-
-    Args:
-        stderr: Write to standard error.
-    """
-
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, highlight=False, soft_wrap=False)
-
-    def say(self, text: str) -> None:
-        """Print one line, never broken."""
-        self.print(text, soft_wrap=True)
-
-    def __exit__(self, *error: Any) -> None:
-        """Write what was printed in the block."""
-        try:
-            super().__exit__(*error)
-        except OSError:
-            self.on_broken_pipe()
-
-    def on_broken_pipe(self) -> None:
-        """Send what follows nowhere."""
-        self.quiet = True
-        stream = sys.stderr if self.stderr else sys.stdout
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

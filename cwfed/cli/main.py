@@ -12,9 +12,9 @@ from importlib import import_module
 from cwfed import __version__
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import DEBUG, FAILED, INTERRUPTED, USAGE_ERROR, Terminal
-from cwfed.cli.messages import shown
 from cwfed.cli.trust import restrict_imports, search_current_folder, take_trusted
 from cwfed.shortage import shortage
+from cwfed.texts import brief, one_line, shown
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.
@@ -87,7 +87,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
 
 
 def _complain(command: str, message: str) -> None:
-    text = shown(" ".join(message.split()))
+    text = one_line(message)
     short = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
     line = f"cwfed {command}: error: {short}"
     try:
@@ -102,7 +102,7 @@ class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         with suppress(OSError, ValueError):
-            sys.stderr.write(f"{shown(record.getMessage())}\n")
+            sys.stderr.write(f"{shown(brief(record.getMessage()))}\n")
 
 
 @contextmanager

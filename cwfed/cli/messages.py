@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from cwfed.texts import MOST_QUOTED
+
 _KEY = re.compile(r'Parser key "([^"]+)":\s*')
 _UNION = re.compile(
     r"Does not validate against any of the Union subtypes.*?Errors:\n(.*?)\n\s*"
@@ -41,16 +43,6 @@ _REWRITES = [
     (r"Problem with given class_path '([^']+)':", r"\1:"),
 ]
 
-# What a terminal would obey instead of showing it, except for tabs and ends of lines.
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
-}
-
-
-def shown(text: str) -> str:
-    """Return a text as a terminal shows it: names of files and classes may hold commands to it."""
-    return text.translate(_CONTROLS)
-
 
 def explain(message: str, known: Iterable[str] = ()) -> str:
     """Rewrite a parser's message as ``field: expected …, got …`` on one line.
@@ -80,6 +72,8 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
         flags=re.S,
     )
     message = " ".join(message.split())
+    # What was got is a value of a file or an option, and stands last.
+    message = re.sub(rf"\bgot (.{{{MOST_QUOTED}}}).+", r"got \1…", message)
     field = ".".join(dict.fromkeys(keys))
     message = _NO_GROUP.sub(lambda m: _group(field, m[1], known), message)
     return f"{field}: {message}" if field else message

@@ -39,6 +39,8 @@ from cwfed.objectives import ObjectiveTerm
 from cwfed.plain_yaml import dump_yaml
 from cwfed.reading import load_yaml
 from cwfed.records.identity import filled, is_resolved, older_meanings
+from cwfed.results import read_yaml
+from cwfed.texts import brief_about
 
 COMPONENTS: dict[str, type] = {
     "data": Source,
@@ -71,7 +73,16 @@ class ConfigFile(ActionConfigFile):
         try:
             self.apply_config(parser, cfg, self.dest, _as_it_was_meant(path))
         except (TypeError, ValueError, ArgumentError) as error:
-            raise UsageError(f"{path}: {explain(str(error), option_names(parser))}") from error
+            said = brief_about(_content(path), str(error))
+            raise UsageError(f"{path}: {explain(said, option_names(parser))}") from error
+
+
+def _content(path: str) -> Any:
+    """Return what a file holds, as far as it can be read."""
+    try:
+        return read_yaml(Path(path))
+    except ValueError:
+        return None
 
 
 def _as_it_was_meant(path: str) -> str:

@@ -18,10 +18,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
-from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cwfed.data.limits import MOST_ENCODED, MOST_PIXELS, require_memory
+from cwfed.terminal import Terminal
 
 Mode = Literal["RGB", "L"]
 
@@ -262,9 +262,15 @@ def _parallel(
     title: str,
 ) -> Iterator[tuple[Encoded, np.ndarray, bytes]]:
     """Decode batch by batch in threads, in order, so that few encoded samples are held at once."""
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    columns = (
+        TextColumn("decoding {task.description}", markup=False),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Terminal(stderr=True)
+    bar = Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty())
     with bar, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        task = bar.add_task(f"decoding {title}", total=count)
+        task = bar.add_task(title, total=count)
         for batch in _batches(encoded):
             yield from pool.map(decode, batch)
             bar.advance(task, len(batch))

@@ -12,6 +12,7 @@ from cwfed.clients.phase import TrainingPhase, check_phases
 from cwfed.engines.base import EngineName, Kernel, MatmulPrecision, MemoryFormat, Precision
 from cwfed.models.heads import Head
 from cwfed.objectives.base import ObjectiveTerm
+from cwfed.texts import require_name
 
 MOST_THREADS = 1024
 
@@ -43,7 +44,8 @@ class Algorithm:
     head: Head | None = None
 
     def __post_init__(self) -> None:
-        """Check that the phases fit together."""
+        """Check the name, and that the phases fit together."""
+        require_name("algorithm.name", self.name)
         check_phases(self.training_phases())
 
     def training_phases(self) -> list[TrainingPhase]:

@@ -2,7 +2,6 @@
 
 from time import perf_counter
 
-from rich.console import Console
 from rich.progress import (
     MofNCompleteColumn,
     Progress,
@@ -16,6 +15,7 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
 from cwfed.results import RoundRecord, summarise_score
+from cwfed.terminal import Terminal
 
 
 class ProgressPrinter(LoopCallback):
@@ -26,9 +26,9 @@ class ProgressPrinter(LoopCallback):
         console: Where to write; by default standard error.
     """
 
-    def __init__(self, name: str, console: Console | None = None) -> None:
+    def __init__(self, name: str, console: Terminal | None = None) -> None:
         self.name = name
-        self.console = console or Console(stderr=True, markup=False, highlight=False)
+        self.console = console or Terminal(stderr=True)
         self.bar: Progress | None = None
         self.rounds = self.first = 0
         self.start = perf_counter()
@@ -41,7 +41,7 @@ class ProgressPrinter(LoopCallback):
         self.bar = Progress(
             SpinnerColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[scores]}"),
+            TextColumn("{task.fields[scores]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),

@@ -19,6 +19,7 @@ from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
 from cwfed.reading import read_arrays, read_text, reading
 from cwfed.results import METRICS, SNAPSHOTS, read_lines, read_yaml, snapshot_path
+from cwfed.texts import shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -86,7 +87,9 @@ class Run:
         """Return the run in a line: what it is, and how far it has come."""
         last = self.lines[-1]["round"] if self.lines else "no"
         told = f"{self.algorithm} on {self.dataset}, seed {self.seed}"
-        return f"Run({self.path.name!r}: {told}, {last} of {self.config.get('rounds')} rounds)"
+        return shown(
+            f"Run({self.path.name!r}: {told}, {last} of {self.config.get('rounds')} rounds)"
+        )
 
     @property
     def summary(self) -> "DataFrame":

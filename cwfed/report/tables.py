@@ -48,6 +48,7 @@ from typing import Any
 
 from cwfed.report.fields import Fields, check, choose
 from cwfed.report.published import Published, Tolerance, take_published, take_tolerance
+from cwfed.texts import require_name
 
 CHOICES = ("best", "last", "val_selected")
 METRICS: Mapping[str, tuple[str, ...]] = {
@@ -182,9 +183,8 @@ def _each(fields: Fields, name: str, read: Any) -> dict[str, Any]:
         raise ValueError(f"{fields.where}{name}: expected at least one, got an empty mapping")
     made = {}
     for key, value in values.items():
-        if not key or "/" in key:
-            # Cells are called row/column.
-            raise ValueError(f"{fields.where}{name}: expected a name without '/', got {key!r}")
+        # Cells are called row/column, and their files by these names.
+        require_name(f"{fields.where}{name}", key)
         own = Fields(value, f"{fields.where}{name}.{key}.")
         made[key] = read(key, own)
         own.finish()
