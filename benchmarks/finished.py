@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, read_result
+from cwfed.reading import require_no_links
 from cwfed.records.identity import VERSION, cell_hash, identities, portable
 from cwfed.results import METRICS, read_lines, read_yaml
 
@@ -49,8 +50,9 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
         labels: What the run is in its table: table, row, column and profile.
 
     Raises:
-        ValueError: A file of the run is damaged.
+        ValueError: A file of the run is damaged or a link.
     """
+    require_no_links(folder)
     result = read_result(folder)
     if result is None:
         raise ValueError(f"{folder}: expected a finished run, got one without a whole {RESULT}")

@@ -38,8 +38,10 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     Lines that an earlier version wrote are given the identities of this one.
 
     Raises:
-        UsageError: A line is damaged; the message names it.
+        UsageError: It is a link, or a line is damaged; the message names it.
     """
+    if path.is_symlink():
+        raise UsageError(f"{path}: expected a ledger, got a link to one; give its own place")
     if not path.is_file():
         return []
     texts = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -22,6 +22,7 @@ from cwfed.data.manifest import Manifest
 from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.federated.lock import is_locked
 from cwfed.plain_yaml import dump_yaml
+from cwfed.reading import require_no_link, require_no_links
 from cwfed.records.identity import config_hash
 from cwfed.results import read_yaml, write_atomic, write_json
 
@@ -33,6 +34,7 @@ DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "interrupted",
     "to do",
 )
+_SUFFIXES = (".yaml", ".log", ".failed.json", ".lock")
 _TAIL = 20
 
 
@@ -125,6 +127,7 @@ class Workplace:
         """
         folder = self.folder(job)
         try:
+            self._require_own_files(job)
             found = _configuration(folder)
             if found not in (None, job.key):
                 return (
@@ -134,6 +137,13 @@ class Workplace:
             return self._other_partition(job, folder / PARTITION)
         except (ValueError, OSError) as error:
             return str(error)
+
+    def _require_own_files(self, job: Job) -> None:
+        """Raise a ValueError for links, through which a runner would write elsewhere."""
+        beside = [self.file(job, suffix) for suffix in _SUFFIXES]
+        for path in (self.cells, self.folder(job), *beside):
+            require_no_link(path, "runs and their files lie in the folder of the runs itself")
+        require_no_links(self.folder(job))
 
     def _other_partition(self, job: Job, path: Path) -> str | None:
         places = places_of(job.config)

@@ -16,6 +16,7 @@ TEMPORARY = ".tmp"
 """How the hidden files end that a kill may leave; the next start removes them."""
 
 _FLAGS = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_SYNC = {errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES}
 """What file systems say that cannot make a folder durable."""
 
@@ -99,7 +100,7 @@ def append_atomic(path: Path, text: str) -> None:
     """
     with _naming(path):
         new = not path.exists()
-        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_APPEND, 0o666)
+        descriptor = os.open(path, _FLAGS | _NO_LINK | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             size = os.fstat(descriptor).st_size
             try:

@@ -5,6 +5,8 @@ memory holds, nest without end, or be of any other kind than it should.
 """
 
 import csv
+import os
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ MOST_ARRAYS = 1 << 28
 MOST_VALUES = 20_000
 """Values of a configuration, each counted as often as it is repeated."""
 
+_WANDB = "wandb"
+
 
 def require_regular(path: Path, most: int | None = None) -> None:
     """Check a file before it is read.
@@ -49,6 +53,44 @@ def require_regular(path: Path, most: int | None = None) -> None:
         raise ValueError(f"{path}: expected a regular file, got a device, a pipe or a folder")
     if most is not None and size > most:
         raise ValueError(f"{path}: expected at most {most:,} bytes, got {size:,}")
+
+
+def require_no_links(folder: Path) -> None:
+    """Check that a run folder holds no symbolic link, through which it would reach outside.
+
+    The folder itself may be one. W&B makes some in its own folder, and follows none of them.
+
+    Raises:
+        ValueError: There is one; the message names it.
+    """
+    for parent, folders, files in os.walk(folder):
+        inside = Path(parent).relative_to(folder).parts
+        for name in (*folders, *files):
+            if not _made_by_wandb(*inside, name):
+                require_no_link(Path(parent, name), "a run folder holds none (it may be one)")
+        if inside[:1] == (_WANDB,) and len(inside) > 1:
+            folders.clear()  # nothing below is read or written by anybody but W&B
+
+
+def require_no_link(path: Path, reason: str) -> None:
+    """Check that a path is no symbolic link itself.
+
+    Args:
+        path: The path; may be missing.
+        reason: Why, for the message.
+
+    Raises:
+        ValueError: It is one.
+    """
+    if path.is_symlink():
+        target = os.readlink(path)
+        raise ValueError(f"{path}: expected no link, got one to {target[:100]}: {reason}")
+
+
+def _made_by_wandb(*parts: str) -> bool:
+    if len(parts) == 2 and parts[0] == _WANDB:
+        return parts[1].startswith("latest-run") or bool(re.match(r"debug.*\.log", parts[1]))
+    return False
 
 
 def read_text(path: Path, most: int = MOST_TEXT, errors: str = "strict") -> str:

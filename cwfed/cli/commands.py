@@ -24,7 +24,7 @@ from cwfed.cli.parser import (
 from cwfed.engines.workers import WorkerError
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
-from cwfed.federated.experiment import Experiment
+from cwfed.federated.experiment import Experiment, blaming
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import (
     CONFIG,
@@ -43,7 +43,7 @@ from cwfed.federated.signals import Stop
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.figures.style import SUFFIXES
-from cwfed.reading import reading
+from cwfed.reading import reading, require_no_links
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
@@ -251,6 +251,8 @@ def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
     """Return the arguments of the run in the folder; only `_CHANGEABLE` may change."""
     if not (folder / CONFIG).is_file():
         raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
+    with setting_up(), blaming("--resume"):
+        require_no_links(folder)
     for argument in others:
         if argument.startswith("--") and argument.split("=")[0] not in _CHANGEABLE:
             raise UsageError(
@@ -272,9 +274,9 @@ def _is_longer(folder: Path, rounds: int) -> bool:
 
 
 def _default_folder(config: Namespace) -> Path:
+    require_name("algorithm.name", config.algorithm.name)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     data = config.data.class_path.rpartition(".")[2].lower()
-    require_name("algorithm.name", config.algorithm.name)
     return Path("runs") / f"{stamp}-{data}-{config.algorithm.name}"
 
 

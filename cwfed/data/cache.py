@@ -24,7 +24,7 @@ import torch
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
 from cwfed.data.source_order import ORDER, load_order, save_order, source_order
-from cwfed.reading import read_text, require_regular
+from cwfed.reading import read_text, require_no_link, require_regular
 
 FORMAT_VERSION = 1
 SPOT_CHECKED = 64
@@ -202,7 +202,7 @@ def _publish(temporary: Path, cache_dir: Path, key: str) -> ImageData:
         try:
             os.rename(temporary, entry)
         except OSError:
-            if not entry.exists():
+            if not os.path.lexists(entry):
                 raise
             if (data := read_entry(cache_dir, key)) is not None:
                 return data
@@ -220,7 +220,7 @@ def _discard(entry: Path) -> None:
         os.rename(entry, aside)
     except FileNotFoundError:  # another writer was faster
         return
-    if aside.is_dir():
+    if aside.is_dir() and not aside.is_symlink():
         shutil.rmtree(aside, ignore_errors=True)
     else:
         aside.unlink(missing_ok=True)
@@ -238,8 +238,10 @@ def _remove_stale(cache_dir: Path) -> None:
 
 def _open_entry(entry: Path, key: str) -> ImageData:
     """Map an entry; raise ValueError, OSError, KeyError or TypeError for an unsound one."""
-    for file in ("images.npy", "labels.npy"):
-        require_regular(entry / file)
+    for path in (entry, *(entry / name for name in ("images.npy", "labels.npy", "meta.json"))):
+        require_no_link(path, "an entry holds its own files")
+        if path != entry:
+            require_regular(path)
     saved = json.loads(read_text(entry / "meta.json"))
     meta = saved["meta"]
     _expect(

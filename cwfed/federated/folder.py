@@ -17,7 +17,7 @@ from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.plain_yaml import dump_yaml
-from cwfed.reading import read_text
+from cwfed.reading import read_text, require_no_links
 from cwfed.records.identity import identities
 from cwfed.results import (
     METRICS,
@@ -105,10 +105,11 @@ class RunFolder:
             initial: Its state before the first round; what is returned is of the same kind.
 
         Raises:
-            ValueError: The folder's partition or checkpoint is of another run, or there is none
-                that a finished run could go on from.
+            ValueError: The folder holds links, its partition or checkpoint is of another run, or
+                there is none that a finished run could go on from.
         """
         lock_folder(self.path)
+        require_no_links(self.path)
         self._clean()
         stored = self._stored()
         if self.config["rounds"] < stored.get("rounds", 0):
@@ -180,7 +181,8 @@ class RunFolder:
 
     def _clean(self) -> None:
         """Remove what a kill has left unfinished."""
-        remove_temporaries([self.path, *(path for path in self.path.iterdir() if path.is_dir())])
+        own = [path for path in self.path.iterdir() if path.is_dir() and not path.is_symlink()]
+        remove_temporaries([self.path, *own])
         for path in (self.path / CHECKPOINTS).glob("*.pt.partial"):  # of earlier versions
             path.unlink(missing_ok=True)
 

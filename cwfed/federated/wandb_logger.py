@@ -6,6 +6,7 @@ The package ``wandb`` is imported only when it is used, here and in the other mo
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
 from cwfed.federated.wandb_media import RoundMedia
 from cwfed.federated.wandb_upload import Upload, say_how_to_upload
+from cwfed.reading import read_text
 from cwfed.records.identity import config_hash
 from cwfed.results import RoundRecord, read_lines, write_atomic
 
@@ -173,7 +175,11 @@ class WandbReporter(LoopCallback):
         path = self.folder / RUN_ID
         if not path.is_file():
             write_atomic(path, f"{uuid4().hex[:12]}\n")
-        return path.read_text(encoding="utf-8").strip()
+        # W&B names its folder by it.
+        found = read_text(path, 1000).strip()
+        if not re.fullmatch(r"[\w-]{1,64}", found, re.ASCII):
+            raise ValueError(f"{path}: expected the id of a run, got {found[:60]!r}")
+        return found
 
     def _about(self) -> dict[str, Any]:
         """Return the configuration less who is told and where, and what identifies the run."""

@@ -17,7 +17,7 @@ import numpy as np
 from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS, read_result
 from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
-from cwfed.reading import read_arrays, read_text, reading
+from cwfed.reading import read_arrays, read_text, reading, require_no_links
 from cwfed.results import METRICS, SNAPSHOTS, read_lines, read_yaml, snapshot_path
 from cwfed.texts import shown
 
@@ -73,11 +73,12 @@ class Run:
         """Read a run folder.
 
         Raises:
-            ValueError: It is no run folder, or a file in it is damaged.
+            ValueError: It is no run folder, holds links, or a file in it is damaged.
         """
         folder = Path(path)
         if not (folder / CONFIG).exists():
             raise ValueError(f"{folder}: expected a run folder with a {CONFIG}")
+        require_no_links(folder)
         config = read_yaml(folder / CONFIG, "a configuration")
         if not isinstance(config, dict) or "algorithm" not in config:
             raise ValueError(f"{folder / CONFIG}: expected a run's configuration")

@@ -305,3 +305,28 @@ def test_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("CWFED_CACHE", str(tmp_path / "own"))
     assert resolve_cache_dir(None) == tmp_path / "own"
     assert resolve_cache_dir(tmp_path / "given") == tmp_path / "given"
+
+
+@pytest.mark.parametrize("name", ["entry", "images.npy", "labels.npy", "meta.json"])
+def test_a_linked_entry_is_not_used_and_made_again(tmp_path, samples, name):
+    folder, victim = tmp_path / "cache", tmp_path / "victim"
+    made = in_memory(samples, class_names=NAMES, name="small")
+    write(folder, samples)
+    entry = folder / KEY
+    linked = entry if name == "entry" else entry / name
+    linked.rename(victim)
+    linked.symlink_to(victim)
+    before = {path: path.read_bytes() for path in (victim, *victim.glob("*")) if path.is_file()}
+    assert read_entry(folder, KEY) is None
+    assert_same(write(folder, samples), made)
+    assert not any(path.is_symlink() for path in (entry, *entry.iterdir()))
+    assert_same(read_entry(folder, KEY), made)
+    assert {path: path.read_bytes() for path in before} == before
+    assert [path.name for path in folder.iterdir()] == [KEY]
+
+
+def test_a_dangling_link_in_the_place_of_an_entry_is_replaced(tmp_path, samples):
+    (tmp_path / KEY).symlink_to(tmp_path / "nowhere")
+    write(tmp_path, samples)
+    assert read_entry(tmp_path, KEY) is not None
+    assert not (tmp_path / KEY).is_symlink()
