@@ -24,7 +24,7 @@ from typing import NoReturn
 from benchmarks.options import add_commands, list_tables
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
-from cwfed.cli.trust import VARIABLE, restrict_imports, take_trusted
+from cwfed.cli.trust import VARIABLE, restrict_imports, searching, take_trusted
 from cwfed.texts import one_line
 
 
@@ -46,14 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_commands(parser)
     command = "benchmarks"
     try:
-        options = parser.parse_args(_trust(sys.argv[1:] if arguments is None else arguments))
+        trusted, rest = take_trusted(sys.argv[1:] if arguments is None else arguments)
+        options = parser.parse_args(rest)
         command = f"benchmarks {options.command}"
-        if options.command == "list":
-            return list_tables(options.tables)
-        # Imported here, since it takes seconds, and a mistyped option should not.
-        from benchmarks.commands import COMMANDS
-
-        return COMMANDS[options.command](options)
+        with searching(trusted):
+            return _run(options, trusted)
     except (UsageError, ValueError, OSError) as error:
         Terminal(stderr=True).say(f"{command}: error: {one_line(str(error))}")
         return USAGE_ERROR
@@ -64,13 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _trust(arguments: Sequence[str]) -> list[str]:
-    """Split off the trusted modules and hold this process and those that it starts to them."""
-    trusted, rest = take_trusted(arguments)
+def _run(options: argparse.Namespace, trusted: Sequence[str] | None) -> int:
+    """Hold this process and those that it starts to the trusted modules; run the command."""
     if trusted is not None:
         restrict_imports(trusted)
         os.environ[VARIABLE] = " ".join(trusted)
-    return rest
+    if options.command == "list":
+        return list_tables(options.tables)
+    # Imported here, since it takes seconds, and a mistyped option should not.
+    from benchmarks.commands import COMMANDS
+
+    return COMMANDS[options.command](options)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.deadline import Deadline, duration, process_age
+from cwfed.own_modules import SAFE_FLAGS
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")
@@ -131,7 +132,7 @@ def run_part(part: Part, seconds: float, output: Path, log: Log) -> int:
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [
-            *(sys.executable, "-u", "-m", *part.arguments),
+            *(sys.executable, "-u", *SAFE_FLAGS, "-m", *part.arguments),
             *("--seconds", f"{seconds:.1f}", "-o", str(output)),
         ],
         stdout=subprocess.PIPE,

@@ -12,6 +12,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.deadline import Deadline
+from cwfed.own_modules import SAFE_FLAGS
 from cwfed.results import read_lines, read_yaml
 
 POLL = 0.1
@@ -49,7 +50,8 @@ class Fitting:
         """Return the command."""
         config, _, algorithm = name.rpartition("/")
         return [
-            *(sys.executable, "-m", "cwfed", "fit", "--config", config, "--algorithm", algorithm),
+            *(sys.executable, *SAFE_FLAGS, "-m", "cwfed"),
+            *("fit", "--config", config, "--algorithm", algorithm),
             *("--rounds", str(rounds), "--run_dir", str(folder)),
             # The last round always has one; each costs more than a round.
             *("--checkpoint.every", str(_ENDLESS), "--checkpoint.keep", "1"),

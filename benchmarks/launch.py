@@ -17,6 +17,7 @@ from typing import IO, Protocol
 import cwfed
 from cwfed.cli import main as run_cwfed
 from cwfed.federated.lock import try_lock
+from cwfed.own_modules import SAFE_FLAGS, forget_current_folder, safe_processes
 
 _ROOT = Path(cwfed.__file__).resolve().parent.parent
 
@@ -48,14 +49,13 @@ class Cold:
         environment: Mapping[str, str],
         claim: "Claim | None" = None,
     ) -> None:
-        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cwfed", *arguments],
+                [sys.executable, *SAFE_FLAGS, "-m", "cwfed", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment, "PYTHONPATH": path},
+                env={**os.environ, **environment, "PYTHONPATH": _path()},
                 # Ctrl-C reaches this process alone, which then asks its jobs once.
                 start_new_session=True,
                 pass_fds=[claim.fileno()] if claim else [],
@@ -85,7 +85,9 @@ class Warm:
         self.process = context.Process(
             target=_work, args=(list(arguments), str(log), dict(environment))
         )
-        self.process.start()
+        # The server that forks them starts with the first, and finds there what it preloads.
+        with safe_processes(PYTHONPATH=_path()):
+            self.process.start()
 
     def poll(self) -> int | None:
         """See `Started`."""
@@ -94,6 +96,10 @@ class Warm:
     def stop(self) -> None:
         """See `Started`."""
         self.process.terminate()
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def has_warm() -> bool:
@@ -154,6 +160,7 @@ def explain(code: int) -> str:
 
 
 def _work(arguments: list[str], log: str, environment: dict[str, str]) -> None:
+    forget_current_folder()
     os.setsid()
     os.environ.update(environment)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

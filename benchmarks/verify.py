@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from benchmarks.launch import Cold, explain
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
 from cwfed.cli.files import UsageError, user_path
+from cwfed.cli.parser import named_class
 from cwfed.plain_yaml import dump_yaml
 from cwfed.records.identity import filled, identities
 from cwfed.results import METRICS
@@ -234,10 +234,9 @@ def _places(line: Mapping[str, Any], paths: Mapping[str, str | None]) -> list[st
 
 def reads_file(class_path: str) -> bool:
     """Return whether a data source or partitioner has to be told a path."""
-    module, _, name = class_path.rpartition(".")
     try:
-        kind = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError):
+        kind = named_class(class_path)
+    except UsageError:
         return False  # the run itself says best what is wrong with it
     wanted = signature(kind).parameters.get("path")
     return wanted is not None and wanted.default is Parameter.empty

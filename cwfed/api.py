@@ -7,7 +7,6 @@ one parser, its defaults and its messages, and one run folder.
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, fields
@@ -27,6 +26,7 @@ from cwfed.federated.lock import unlocked_afterwards
 from cwfed.federated.options import Algorithm
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.signals import Stop
+from cwfed.own_modules import searching_named
 from cwfed.report.run import Run
 from cwfed.texts import one_line
 
@@ -134,25 +134,20 @@ def _train(plan: FitPlan, progress: bool) -> Run:
             callbacks.insert(0, printer)
         with _asking():
             loop, states = start(plan, callbacks)
-        loop.run(states.pop())
+        with searching_named():
+            loop.run(states.pop())
     return Run.load(plan.path)
 
 
 @contextmanager
 def _asking() -> Iterator[None]:
-    """Turn the command line's refusals into ValueErrors; find classes in the current folder."""
-    folder = os.getcwd()
-    added = folder not in sys.path
-    if added:
-        sys.path.append(folder)
+    """Turn the command line's refusals into ValueErrors; find own classes where they are named."""
     try:
-        yield
+        with searching_named():
+            yield
     except UsageError as error:
         # How the parser came to it helps nobody.
         raise ValueError(one_line(str(error))) from None
-    finally:
-        if added:
-            sys.path.remove(folder)
 
 
 @contextmanager

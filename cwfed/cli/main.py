@@ -12,7 +12,7 @@ from importlib import import_module
 from cwfed import __version__
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import DEBUG, FAILED, INTERRUPTED, USAGE_ERROR, Terminal
-from cwfed.cli.trust import restrict_imports, search_current_folder, take_trusted
+from cwfed.cli.trust import restrict_imports, searching, take_trusted
 from cwfed.shortage import shortage
 from cwfed.texts import brief, one_line, shown
 
@@ -65,13 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(command: str, arguments: Sequence[str]) -> int:
     try:
         trusted, arguments = take_trusted(arguments)
-        search_current_folder(trusted)
-        # Imported here, since they take seconds to load and --help and --version need neither.
-        module, name = COMMANDS[command]
-        run = getattr(import_module(f"cwfed.cli.{module}"), name)
-        if trusted is not None:
-            restrict_imports(trusted)
-        return int(run(arguments))
+        with searching(trusted):
+            # Imported here, since they take seconds and --help and --version need neither.
+            module, name = COMMANDS[command]
+            run = getattr(import_module(f"cwfed.cli.{module}"), name)
+            if trusted is not None:
+                restrict_imports(trusted)
+            return int(run(arguments))
     except UsageError as error:
         _complain(command, str(error))
         return USAGE_ERROR

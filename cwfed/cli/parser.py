@@ -186,6 +186,21 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     return config
 
 
+def named_class(path: str) -> type:
+    """Return the class that a class_path names, if configurations may name it.
+
+    Raises:
+        UsageError: They may not, or there is none; nothing untrusted is imported.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--class_path", type=type[object])
+    try:
+        named: type = parser.parse_args([f"--class_path={path}"]).class_path
+    except ArgumentError as error:
+        raise UsageError(explain(str(error))) from error
+    return named
+
+
 def _check_optimizer(choice: Any) -> None:
     """Refuse a function with arguments: making the optimiser would call it, whatever it does."""
     path = choice.get("class_path") if isinstance(choice, Namespace) else None

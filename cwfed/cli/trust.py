@@ -1,10 +1,11 @@
 """Which modules a configuration may name, so that reading one from elsewhere can be safe."""
 
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from cwfed.cli.files import UsageError
+from cwfed.own_modules import forget_current_folder, remember_current_folder, searching_named
 
 OPTION = "--trusted_modules"
 VARIABLE = "CWFED_TRUSTED_MODULES"
@@ -14,7 +15,7 @@ ALWAYS = ("cwfed", "torch.optim")
 """Modules that are trusted whatever else is: the shipped configurations name no others."""
 
 HERE = "."
-"""Stands among the trusted modules for the current folder, which is searched only then."""
+"""Stands among the trusted modules for those in the current folder, found only then."""
 
 
 def take_trusted(arguments: Sequence[str]) -> tuple[list[str] | None, list[str]]:
@@ -49,19 +50,20 @@ def take_trusted(arguments: Sequence[str]) -> tuple[list[str] | None, list[str]]
     return _checked(names, OPTION), rest
 
 
-def search_current_folder(trusted: Sequence[str] | None) -> None:
-    """Let Python find a user's own classes in the current folder, or not, where not trusted.
+@contextmanager
+def searching(trusted: Sequence[str] | None) -> Iterator[None]:
+    """Let Python find in the current folder what a class_path names, or nothing, where not trusted.
 
     Args:
         trusted: What `take_trusted` returned.
     """
-    here = os.getcwd()
-    if trusted is None or HERE in trusted:
-        if here not in sys.path:
-            sys.path.append(here)
-    elif sys.path and sys.path[0] in ("", here) and not _asked_for(here):
-        # `python -m cwfed` puts the current folder before everything else.
-        del sys.path[0]
+    allowed = trusted is None or HERE in trusted
+    taken = forget_current_folder(first=not allowed)
+    try:
+        with searching_named() if allowed else nullcontext():
+            yield
+    finally:
+        remember_current_folder(taken)
 
 
 def restrict_imports(trusted: Sequence[str] | None) -> None:
@@ -81,11 +83,6 @@ def restrict_imports(trusted: Sequence[str] | None) -> None:
     if trusted is not None:
         allowed = [*ALWAYS, *(name for name in trusted if name != HERE)]
         set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=allowed)
-
-
-def _asked_for(folder: str) -> bool:
-    """Return whether a person put the folder on the path for Python to search."""
-    return folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 
 def _names(text: str) -> list[str]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cwfed.engines.shared import SharedModel
+from cwfed.own_modules import OwnModules, finder_at_work, safe_processes
 from cwfed.shortage import LIMITED, shortage
 
 STOPPING = tuple(
@@ -102,10 +103,12 @@ class WorkerPool:
             for number in range(count):
                 shared = [SharedModel(context, like) for _ in range(models)]
                 ours, theirs = context.Pipe()
+                # The finder comes first: where it arrives, it finds the classes of the others.
+                arguments = (finder_at_work(), make, theirs, shared)
                 process = context.Process(
-                    target=_serve, args=(make, theirs, shared), name=f"cwfed-{number}", daemon=True
+                    target=_serve, args=arguments, name=f"cwfed-{number}", daemon=True
                 )
-                with _signals_held_back():
+                with _signals_held_back(), safe_processes():
                     _start(process)
                 theirs.close()
                 self.workers.append(_Worker(process, ours, [s.tensors() for s in shared]))
@@ -199,7 +202,10 @@ def _signals_held_back() -> Iterator[None]:
 
 
 def _serve(
-    make: Callable[[], Any], pipe: connection.Connection, shared: Sequence[SharedModel]
+    finder: OwnModules | None,
+    make: Callable[[], Any],
+    pipe: connection.Connection,
+    shared: Sequence[SharedModel],
 ) -> None:
     """Do what the pool asks for, until it or its process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be held back

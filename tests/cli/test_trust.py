@@ -15,8 +15,9 @@ from benchmarks.__main__ import main as benchmarks
 from cwfed.cli import main
 from cwfed.cli.files import UsageError, order_arguments
 from cwfed.cli.parser import add_fit_options, build, make_parser, parse
-from cwfed.cli.trust import search_current_folder, take_trusted
+from cwfed.cli.trust import searching, take_trusted
 from cwfed.objectives import WDR
+from cwfed.own_modules import finder_at_work
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["--model.hidden_features", "8", "--rounds", "0", "--trainer.engine", "sequential"]
@@ -203,12 +204,17 @@ def test_a_printed_configuration_can_be_given_back(tmp_path, capsys):
 
 def test_the_current_folder_is_searched_only_if_trusted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     for first in ("", str(tmp_path)):
         sys.path[:] = [first, "elsewhere"]
-        search_current_folder(["torch"])
-        assert sys.path == ["elsewhere"]
-    search_current_folder(["."])
-    assert sys.path == ["elsewhere", str(tmp_path)]
+        with searching(["torch"]):
+            assert sys.path == ["elsewhere"]
+            assert finder_at_work() is None
+        assert sys.path == [first, "elsewhere"]
+    for trusted in (None, ["."]):
+        with searching(trusted):
+            assert finder_at_work().folder == str(tmp_path)
+        assert finder_at_work() is None
 
 
 def test_tables_are_held_to_it_and_so_are_the_runs_they_start(trap, capsys, monkeypatch):
