@@ -9,6 +9,7 @@ clients, over the time, over what the device reaches on one large product and on
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,7 @@ from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_equality import describe_device
 from benchmarks.device_limits import Cost, Peak, measure_peak, now, step_cost
 from cwfed.aggregators import FedAvg
+from cwfed.atomic import append_atomic
 from cwfed.data.partitioners import IID
 from cwfed.data.sources import SyntheticImages
 from cwfed.engines import SequentialEngine, VectorizedEngine
@@ -33,7 +35,6 @@ from cwfed.engines.resident import ResidentData
 from cwfed.engines.timing import VARIANTS, Variant, step_seconds
 from cwfed.federated import Algorithm, Experiment, LocalTraining, PreparedRun, TrainerOptions
 from cwfed.models import CNN4, ResNet18
-from cwfed.results import append_line
 
 BATCH = 10
 PLAIN = "plain PyTorch loop"
@@ -215,9 +216,8 @@ def measure(
     setting, device, code = SETTINGS[name], torch.device(run.trainer.accelerator), 0
     peak, cost = measure_peak(device, toy=options.toy), cost_of(run, device)
     about = {"setting": name, "products": products, "device": describe_device()}
-    append_line(
-        options.output / "speed.jsonl", {**about, "peak": asdict(peak), "step": asdict(cost)}
-    )
+    figures_file = options.output / "speed.jsonl"
+    _append(figures_file, {**about, "peak": asdict(peak), "step": asdict(cost)})
     plain: Row | None = None
     variants = VARIANTS[1:3] if options.toy else VARIANTS
     for how, call in measurements(setting, run, products, variants):
@@ -233,9 +233,13 @@ def measure(
             continue
         plain = row if how == PLAIN else plain
         figures = describe(row, plain, cost, peak)
-        append_line(options.output / "speed.jsonl", {**about, **figures})
+        _append(figures_file, {**about, **figures})
         write(options.output, markdown(name, products, figures))
     return code
+
+
+def _append(path: Path, line: Mapping[str, Any]) -> None:
+    append_atomic(path, json.dumps(line, allow_nan=False) + "\n")
 
 
 def cost_of(run: PreparedRun, device: torch.device) -> Cost:

@@ -13,7 +13,9 @@ import yaml
 
 from cwfed.atomic import TEMPORARY
 from cwfed.federated.folder import CHECKPOINTS, CLIENTS, CONFIG, LABELS, PARTITION, RESULT, ROUNDS
-from cwfed.results import SNAPSHOTS, split_lines
+from cwfed.results import SNAPSHOTS
+from cwfed.round_lines import read_rounds
+from cwfed.run_files import load_result
 
 _WHOLE = (CONFIG, PARTITION, LABELS, CLIENTS)
 
@@ -34,12 +36,13 @@ def broken_files(folder: Path) -> list[str]:
 def _read(path: Path) -> Any:
     """Read a file of a run folder as whatever it is; raise if it is not whole."""
     if path.name == ROUNDS:
-        lines, rest = split_lines(path)
-        if len(rest) > 1:
-            raise ValueError(f"{len(rest)} damaged lines")
-        return [{**line, "seconds": None} for line in lines]
+        found = read_rounds(path)
+        if found.damage and not found.cut:
+            raise ValueError(found.damage)
+        return [{**line, "seconds": None} for line in found.lines]
     if path.name == RESULT:
-        return {**json.loads(path.read_text()), "seconds": None}
+        # The seconds enter the checksum.
+        return {**load_result(path), "seconds": None}
     if path.suffix == ".json":
         return json.loads(path.read_text())
     if path.suffix == ".yaml":
@@ -75,7 +78,7 @@ def fingerprint(folder: Path) -> str:
             content = path.read_bytes().hex()
         if path.name == ROUNDS:
             # Half a line is a state of its own; how long the half is depends on the seconds.
-            content += str(len(split_lines(path)[1]))
+            content += str(len(read_rounds(path).rest))
         name = path.parent.name if hidden else str(path.relative_to(folder))
         digest.update(f"{name}\0{content}\0".encode())
     return digest.hexdigest()

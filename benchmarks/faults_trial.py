@@ -17,7 +17,7 @@ from cwfed.atomic import TEMPORARY
 from cwfed.cli import main as run_cwfed
 from cwfed.cli.guard import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.federated.folder import CONFIG, ROUNDS
-from cwfed.results import split_lines
+from cwfed.round_lines import read_rounds
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
 ROUND_COUNT = 2
@@ -173,7 +173,7 @@ class Trial:
         Returns:
             What is wrong with its end, and how many finished rounds it did again.
         """
-        recorded = len(split_lines(self.folder / ROUNDS)[0]) - 1
+        recorded = len(read_rounds(self.folder / ROUNDS).lines) - 1
         begun = (self.folder / CONFIG).exists()
         again = forked(["fit", "--resume", str(self.folder)] if begun else self.fit, self.log)
         if again.code:

@@ -10,7 +10,8 @@ from typing import Any
 from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, read_result
 from cwfed.reading import require_no_links
 from cwfed.records.identity import VERSION, cell_hash, identities, portable
-from cwfed.results import METRICS, read_lines, read_yaml
+from cwfed.results import METRICS, read_yaml
+from cwfed.round_lines import read_lines
 
 DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""

@@ -25,6 +25,7 @@ from cwfed.plain_yaml import dump_yaml
 from cwfed.reading import require_no_link, require_no_links
 from cwfed.records.identity import config_hash
 from cwfed.results import read_yaml, write_atomic, write_json
+from cwfed.round_lines import read_rounds
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "done",
@@ -183,11 +184,7 @@ class Workplace:
 
     def rounds_done(self, job: Job) -> int:
         """Return how many rounds of an unfinished run are on the disk."""
-        path = self.folder(job) / ROUNDS
-        if not path.is_file():
-            return 0
-        with path.open("rb") as file:
-            return max(sum(1 for _ in file) - 1, 0)
+        return max(len(read_rounds(self.folder(job) / ROUNDS).lines) - 1, 0)
 
     def fail(self, job: Job, code: int) -> str:
         """Keep the reason for a failure in a small file; return it in a line."""

@@ -90,19 +90,27 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def append_atomic(path: Path, text: str) -> None:
+def append_atomic(path: Path, text: str, expected: int | None = None) -> None:
     """Append to a file, and make sure that it is on the disk; all of the text or nothing.
 
     Only a kill in the middle of the system's write can leave a part of it.
 
+    Args:
+        path: The file; made if missing.
+        text: What to append.
+        expected: Bytes that the file must have before; None: any.
+
     Raises:
         OSError: With the file's name.
+        ValueError: The file has another size than expected; nothing was written.
     """
     with _naming(path):
         new = not path.exists()
         descriptor = os.open(path, _FLAGS | _NO_LINK | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             size = os.fstat(descriptor).st_size
+            if expected not in (None, size):
+                raise ValueError(f"{path}: expected the {expected:,} bytes so far, got {size:,}")
             try:
                 HashingWriter(descriptor).write(text.encode())
                 os.fsync(descriptor)

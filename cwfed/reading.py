@@ -5,13 +5,15 @@ memory holds, nest without end, or be of any other kind than it should.
 """
 
 import csv
+import json
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import yaml
@@ -107,6 +109,30 @@ def read_text(path: Path, most: int = MOST_TEXT, errors: str = "strict") -> str:
     """
     require_regular(path, most)
     return path.read_text(encoding="utf-8", errors=errors)
+
+
+def load_json(text: str) -> Any:
+    """Return the value of a JSON text, each name once and each number finite.
+
+    Readers would differ in which of two values of one name they take.
+
+    Raises:
+        ValueError: It is no such text; a `json.JSONDecodeError` where it is no JSON.
+        RecursionError: It nests without end.
+    """
+    return json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refuse_constant)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entry = dict(pairs)
+    if len(entry) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice[:60]}: expected once, got it twice")
+    return entry
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"expected finite numbers, got {name}")
 
 
 def load_yaml(text: str) -> Any:

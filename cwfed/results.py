@@ -17,9 +17,11 @@ import numpy as np
 import yaml
 from torch import Tensor
 
-from cwfed.atomic import append_atomic, make_folder, write_atomic
+from cwfed.atomic import make_folder, write_atomic
+from cwfed.checksums import sealed
 from cwfed.functional.fairness import fairness, pooled_accuracy
-from cwfed.reading import MOST_CONFIG, MOST_LINES, load_yaml, read_text
+from cwfed.reading import MOST_CONFIG, load_yaml, read_text
+from cwfed.round_lines import METRICS
 
 SCHEMA_VERSION = 1
 
@@ -27,9 +29,6 @@ Score = Mapping[str, Tensor]
 """By part of the data (``test``, ``val``): float64 ``[M, 3]``, correct, samples, summed loss."""
 
 SNAPSHOTS = "snapshots"
-METRICS = ("received", "post_local")
-LINE_FIELDS = {"round", "participants", *METRICS, "mean_R", "bytes", "seconds"}
-"""What a result is made from, of every line of ``rounds.jsonl``."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +166,11 @@ def make_result(lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) ->
     }
 
 
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file with its checksum atomically."""
+    write_json(path, sealed(value))
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file atomically."""
     write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
@@ -196,81 +200,6 @@ def read_yaml(path: Path, expected: str = "a readable YAML file") -> Any:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: expected {expected}: {reason}") from error
-
-
-def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Append one JSON line, whole or not at all, and make sure that it is on the disk."""
-    append_atomic(path, json.dumps(line, allow_nan=False) + "\n")
-
-
-def read_lines(path: Path, count: int | None = None) -> list[dict[str, Any]]:
-    """Read ``rounds.jsonl``; an unfinished last line, as a kill leaves it, is passed over.
-
-    Args:
-        path: The file; a missing one has no lines.
-        count: Read no more than so many lines from the start.
-
-    Raises:
-        ValueError: A line other than the last is damaged, or rounds are missing.
-    """
-    lines, rest = split_lines(path, count)
-    if rest and not (len(rest) == 1 and _is_cut(rest[0])):
-        raise ValueError(_damage(path, len(lines), rest[0]))
-    return lines
-
-
-def split_lines(path: Path, count: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the whole lines of ``rounds.jsonl`` up to the first that is damaged, and the rest.
-
-    Args:
-        path: The file; a missing one has no lines.
-        count: Read no more than so many lines from the start.
-
-    Returns:
-        The lines of rounds 0, 1, 2, ..., and the texts of all lines from the damaged one on.
-    """
-    texts = read_text(path, MOST_LINES, "replace").splitlines() if path.exists() else []
-    texts = texts[:count]
-    lines: list[dict[str, Any]] = []
-    for text in texts:
-        try:
-            line = json.loads(text)
-            if line["round"] != len(lines):
-                break
-        except (ValueError, TypeError, KeyError, RecursionError):
-            break
-        lines.append(line)
-    return lines, texts[len(lines) :]
-
-
-def recorded_rounds(path: Path) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the lines of ``rounds.jsonl`` that a run can go on from.
-
-    Args:
-        path: The file; a missing one has no lines.
-
-    Returns:
-        The lines of rounds 0, 1, 2, ... that have all that a result is made from; and what is
-        wrong with the next line, in words, if there is one.
-    """
-    lines, rest = split_lines(path)
-    whole = next((n for n, line in enumerate(lines) if not set(line) >= LINE_FIELDS), len(lines))
-    rest = [*map(json.dumps, lines[whole:]), *rest]
-    return lines[:whole], _damage(path, whole, rest[0]) if rest else None
-
-
-def _damage(path: Path, round_: int, text: str) -> str:
-    """Return what is wrong with the line of a round, in words."""
-    return f"{path}: expected round {round_} in line {round_ + 1}, got {text!r:.80}"
-
-
-def _is_cut(text: str) -> bool:
-    """Return whether a line is no JSON with a round at all, as when its end is missing."""
-    try:
-        json.loads(text)["round"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return True
-    return False
 
 
 def write_clients(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

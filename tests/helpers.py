@@ -1,5 +1,6 @@
 """Small experiments for tests."""
 
+import json
 from functools import partial
 
 import torch
@@ -16,6 +17,8 @@ from cwfed.federated import (
     TrainerOptions,
 )
 from cwfed.objectives import WDR
+from cwfed.results import write_sealed
+from cwfed.round_lines import line_text, read_lines
 
 SMALL_FIT = {
     "data": {
@@ -88,3 +91,18 @@ def assert_same(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert torch.equal(a[name], b[name]), name
+
+
+def read_rounds_of(folder):
+    """Return the rounds of a run folder, their checksums checked and aside."""
+    return read_lines(folder / "rounds.jsonl")
+
+
+def write_rounds(folder, lines):
+    """Write rounds into a run folder as a run would."""
+    (folder / "rounds.jsonl").write_text("".join(map(line_text, lines)))
+
+
+def change_json(path, **changes):
+    """Change fields of a JSON file that has a checksum, as its writer would."""
+    write_sealed(path, json.loads(path.read_text()) | changes)

@@ -1,6 +1,5 @@
 """Runs from Python against runs from the command line, and aggregators on a few tensors."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -14,12 +13,13 @@ from cwfed.aggregators import IFCA, CwFedAvg, FedAvg
 from cwfed.cli import main
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.objectives import WDR
+from cwfed.round_lines import read_lines
 
 SMALL = {**SMALL_FIT, "rounds": 2}
 
 
 def lines(folder):
-    found = [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
+    found = read_lines(folder / "rounds.jsonl")
     return [{name: value for name, value in line.items() if name != "seconds"} for line in found]
 
 

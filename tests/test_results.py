@@ -5,9 +5,7 @@ import torch
 
 from cwfed.results import (
     RoundRecord,
-    append_line,
     make_result,
-    read_lines,
     select,
     write_atomic,
 )
@@ -100,23 +98,6 @@ def test_a_round_with_infinite_loss_is_still_json():
     text = json.dumps(record.to_line(), allow_nan=False)
     assert json.loads(text)["received"]["accuracy"] == 0.2
     assert json.loads(text)["received"]["loss"] is None
-
-
-def test_an_unfinished_last_line_is_passed_over(tmp_path):
-    path = tmp_path / "rounds.jsonl"
-    append_line(path, {"round": 0})
-    append_line(path, {"round": 1})
-    with path.open("a") as file:
-        file.write('{"round": 2, "rec')
-    assert [entry["round"] for entry in read_lines(path)] == [0, 1]
-
-
-@pytest.mark.parametrize("bad", ['{"round": 7}', "[]", "not json", '{"rounds": 1}'])
-def test_a_damaged_line_is_named(tmp_path, bad):
-    path = tmp_path / "rounds.jsonl"
-    path.write_text(f'{{"round": 0}}\n{bad}\n{{"round": 2}}\n')
-    with pytest.raises(ValueError, match=r"rounds.jsonl: expected round 1 in line 2, got"):
-        read_lines(path)
 
 
 def test_write_atomic_leaves_no_trace_when_it_fails(tmp_path, monkeypatch):

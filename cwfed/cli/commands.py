@@ -30,6 +30,7 @@ from cwfed.federated.folder import (
     CONFIG,
     RESULT,
     RunFolder,
+    division_damage,
     is_finished,
     read_result,
     require_empty,
@@ -89,6 +90,7 @@ def fit(arguments: Sequence[str]) -> int:
             plan = plan_fit(arguments)
             if plan.done:
                 log.info("%s is finished already; nothing changed", plan.path)
+                _mend_division(plan)
                 _show_result(plan.path)
                 return 0
             return _fit(plan, stop)
@@ -189,6 +191,20 @@ def _fit(plan: FitPlan, stop: Stop) -> int:
         progress.close()
     _show_result(path)
     return 0
+
+
+def _mend_division(plan: FitPlan) -> None:
+    """Make a finished run's partition and label counts again where they are damaged or missing."""
+    if (damage := division_damage(plan.path)) is None:
+        return
+    try:
+        with setting_up():
+            _, run, folder = _prepare(plan.parser, plan.config, plan.path, [])
+            folder.mend(run)
+    except UsageError as error:
+        log.warning("%s; it cannot be made again: %s", damage, error)
+        return
+    log.info("%s; made again from the configuration and the data", damage)
 
 
 def _end(error: BaseException, path: Path, stop: Stop) -> int:

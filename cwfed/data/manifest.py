@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +18,11 @@ import torch
 from torch import Tensor
 
 from cwfed.atomic import write_atomic
+from cwfed.checksums import CHECKSUM, opened, sealed
 from cwfed.data.images import ImageData
 from cwfed.functional.partition import holdout
 from cwfed.functional.seeding import numpy_generator
-from cwfed.reading import read_text
+from cwfed.reading import load_json, read_text
 
 if TYPE_CHECKING:
     from cwfed.data.partitioners import Partitioner
@@ -136,12 +136,16 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as JSON text, one client a line."""
-        head = {
+        about = {
             "name": self.dataset_name,
             "hash": self.dataset_hash,
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
         }
+        head: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION, "hash": self.hash, "dataset": about
+        }  # fmt: skip
+        head |= {"origin": dict(self.origin)} if self.origin else {}
         rows = ",\n".join(
             _compact({part: getattr(client, part).tolist() for part in PARTS})
             for client in self.clients
@@ -149,7 +153,8 @@ class Manifest:
         origin = f'"origin": {_compact(dict(self.origin))},\n' if self.origin else ""
         return (
             f'{{"schema_version": {SCHEMA_VERSION},\n"hash": {_compact(self.hash)},\n'
-            f'"dataset": {_compact(head)},\n{origin}"clients": [\n{rows}\n]}}\n'
+            f'"dataset": {_compact(about)},\n{origin}'
+            f'"{CHECKSUM}": {_compact(sealed(head)[CHECKSUM])},\n"clients": [\n{rows}\n]}}\n'
         )
 
     def save(self, path: str | Path) -> None:
@@ -258,7 +263,7 @@ def _check_cover(shares: list[np.ndarray], num_samples: int) -> None:
 
 
 def _from_json(text: str) -> Manifest:
-    document = json.loads(text, object_pairs_hook=_without_doubles)
+    document = load_json(text)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
@@ -274,16 +279,9 @@ def _from_json(text: str) -> Manifest:
     stored = _field(document, "hash", str)
     if stored != manifest.hash:
         raise ValueError(f"expected hash {manifest.hash} (of its indices), got {stored}")
+    # The checksum is of what the hash does not cover.
+    opened({name: value for name, value in document.items() if name != "clients"})
     return manifest
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that stands twice: readers would differ in which one they take."""
-    entry = dict(pairs)
-    if len(entry) != len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice[:60]}: expected once, got it twice")
-    return entry
 
 
 def _origin(entry: dict[str, Any]) -> Origin:

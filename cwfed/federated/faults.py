@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, log
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,10 +17,9 @@ from cwfed.federated.options import FaultOptions
 from cwfed.federated.state import FederatedState
 from cwfed.functional.seeding import torch_generator
 from cwfed.functional.stacking import Bank, finite_rows, replace_rows
+from cwfed.round_lines import Reason
 
 logger = logging.getLogger("cwfed")
-
-Reason = Literal["dropout", "straggler", "non-finite loss", "non-finite model"]
 
 _NAMED = 5  # clients in a message
 _HINT = "a smaller learning rate may help"

@@ -1,7 +1,6 @@
 """The run folder: everything needed to trust and repeat a result."""
 
 import hashlib
-import json
 import logging
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -17,15 +16,11 @@ from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.plain_yaml import dump_yaml
-from cwfed.reading import read_text, require_no_links
+from cwfed.reading import require_no_links
 from cwfed.records.identity import identities
-from cwfed.results import (
-    METRICS,
-    read_yaml,
-    recorded_rounds,
-    split_lines,
-    write_json,
-)
+from cwfed.results import METRICS, read_yaml, write_sealed
+from cwfed.round_lines import Recorded, line_text, read_rounds
+from cwfed.run_files import load_clients, load_labels, load_result
 
 CONFIG = "config.yaml"
 PARTITION = "partition.json"
@@ -81,7 +76,7 @@ class RunFolder:
     def _write_division(self, run: PreparedRun) -> None:
         """Write who holds which samples, and how many of each class."""
         run.data.manifest.save(self.path / PARTITION)
-        write_json(self.path / LABELS, label_record(run))
+        write_sealed(self.path / LABELS, label_record(run))
 
     def identity(self, run: PreparedRun) -> str:
         """Return the hash that a checkpoint must carry to belong to this run.
@@ -118,54 +113,93 @@ class RunFolder:
                 f"rounds: expected at least the {stored['rounds']} of the run in {self.path}, got "
                 f"{self.config['rounds']}"
             )
-        if not (self.path / PARTITION).exists() and not (self.path / ROUNDS).exists():
+        damage = self._division_damage(run)
+        state = self._restore_state(run, initial, stored, damage)
+        if damage:
+            log.info("%s; made again from the configuration and the data", damage)
             self._write_division(run)
-        partition = Manifest.load(self.path / PARTITION).hash
-        if partition != run.data.manifest.hash:
+        return state
+
+    def mend(self, run: PreparedRun) -> None:
+        """Make ``partition.json`` and ``labels.json`` of a finished run again.
+
+        Raises:
+            ValueError: The result is of another partition than configuration and data give.
+        """
+        lock_folder(self.path)
+        made, kept = run.data.manifest.hash, load_result(self.path / RESULT)["hashes"]["partition"]
+        if made != kept:
             raise ValueError(
-                f"{self.path / PARTITION}: expected the partition that the configuration and the "
-                f"data give ({run.data.manifest.hash[:12]}), got {partition[:12]}: the data set or "
-                f"the configuration has changed"
+                f"{self.path / PARTITION}: expected the partition of the run ({kept[:12]}) from "
+                f"the configuration and the data, got {made[:12]}: the data set has changed"
             )
-        if not (self.path / LABELS).exists():
-            self._write_division(run)
-        return self._restore_state(run, initial, stored)
+        self._write_division(run)
+
+    def _division_damage(self, run: PreparedRun) -> str | None:
+        """Return why partition and label counts have to be written again, if they have.
+
+        Raises:
+            ValueError: The partition is whole, and is another one than the run's.
+        """
+        path, ours = self.path / PARTITION, run.data.manifest
+        if not path.exists():
+            return f"{path} is missing"
+        try:
+            kept = Manifest.load(path)
+        except ValueError as error:
+            return str(error)
+        if kept.hash != ours.hash:
+            raise ValueError(
+                f"{path}: expected the partition that the configuration and the data give "
+                f"({ours.hash[:12]}), got {kept.hash[:12]}: the data set or the configuration has "
+                f"changed"
+            )
+        return division_damage(self.path)
 
     def _restore_state(
-        self, run: PreparedRun, initial: FederatedState, stored: dict[str, Any]
+        self,
+        run: PreparedRun,
+        initial: FederatedState,
+        stored: dict[str, Any],
+        damage: str | None,
     ) -> FederatedState | None:
-        lines, damaged = recorded_rounds(self.path / ROUNDS)
-        folder, last = self.path / CHECKPOINTS, len(lines) - 1
+        found = read_rounds(self.path / ROUNDS)
+        folder, last = self.path / CHECKPOINTS, len(found.lines) - 1
         identity, earlier = self.identity(run), _identities(stored, run)
         if identity != earlier[0]:
             earlier = ()  # another run than the folder's, whatever its checkpoints carry
         try:
             state = load_newest(folder, identity, initial, last, earlier)
+            self._require_state(state, stored)
         except ValueError as error:
-            raise ValueError(f"{damaged}; {error}" if damaged else str(error)) from error
+            said = [text for text in (damage, found.damage) if text]
+            raise ValueError("; ".join([*said, str(error)])) from error
         if state and state.round > self.config["rounds"]:
             raise ValueError(
                 f"{self.path / CONFIG}: rounds: expected at least the {state.round} that the run "
                 f"has, got {self.config['rounds']}"
             )
         if stored.get("rounds", self.config["rounds"]) != self.config["rounds"]:
-            self._begin_longer(len(lines) - 1, state)
+            self._begin_longer()
             reseal(folder, earlier, identity)
         self._keep_changes(stored)
-        self._cut(lines, state.round + 1 if state else 0, damaged)
+        self._cut(found, state.round + 1 if state else 0)
         return state
 
-    def _begin_longer(self, recorded: int, state: FederatedState | None) -> None:
+    def _require_state(self, state: FederatedState | None, stored: dict[str, Any]) -> None:
+        """Check that a run with a result has a checkpoint: else it would be run anew as a whole."""
+        if state is None and stored.get("rounds") and (self.path / RESULT).exists():
+            raise ValueError(
+                f"{self.path / CHECKPOINTS}: expected a checkpoint from which the finished run "
+                f"can go on, got none; start a new run"
+            )
+
+    def _begin_longer(self) -> None:
         """Take from a run that was to have fewer rounds what makes it a finished one.
 
         The configuration changes after this: a kill in between leaves the shorter run, which only
         has to write its result again.
         """
-        if state is None and recorded > 0 and is_finished(self.path):
-            raise ValueError(
-                f"{self.path / CHECKPOINTS}: expected a checkpoint from which the finished run "
-                f"can go on, got none; start a new run"
-            )
         for path in (self.path / RESULT, self.path / CLIENTS, self.path / FOLDER / LAST):
             path.unlink(missing_ok=True)
         log.info("going on to round %s", self.config["rounds"])
@@ -186,14 +220,14 @@ class RunFolder:
         for path in (self.path / CHECKPOINTS).glob("*.pt.partial"):  # of earlier versions
             path.unlink(missing_ok=True)
 
-    def _cut(self, lines: list[dict[str, Any]], count: int, damaged: str | None) -> None:
+    def _cut(self, found: Recorded, count: int) -> None:
         """Cut ``rounds.jsonl`` back to the rounds of the state; say what is repeated."""
-        repeated = len(lines) - max(count, 1)
-        if damaged and repeated > 0:
-            log.warning("%s; going on from the checkpoint before it", damaged)
+        repeated = len(found.lines) - max(count, 1)
+        if found.damage and (repeated > 0 or not found.cut):
+            log.warning("%s; going on from the checkpoint before it", found.damage)
         if repeated > 0:
             log.info("%d recorded rounds have no checkpoint and are repeated", repeated)
-        text = "".join(json.dumps(self._as_scored(line)) + "\n" for line in lines[:count])
+        text = "".join(line_text(self._as_scored(line)) for line in found.lines[:count])
         write_atomic(self.path / ROUNDS, text)
 
     def _as_scored(self, line: dict[str, Any]) -> dict[str, Any]:
@@ -228,24 +262,48 @@ def label_record(run: PreparedRun) -> dict[str, Any]:
     }
 
 
+def find_result(path: Path) -> dict[str, Any] | None:
+    """Return the result of a run; None where it has not ended.
+
+    Raises:
+        ValueError: There is one that is damaged; the message names the file.
+    """
+    if not all((path / name).is_file() for name in (ROUNDS, CLIENTS, RESULT)):
+        return None
+    return load_result(path / RESULT)
+
+
 def read_result(path: Path) -> dict[str, Any] | None:
     """Return the result of a finished run; None if there is no whole one."""
-    if not ((path / ROUNDS).is_file() and (path / CLIENTS).is_file()):
-        return None
     try:
-        result = json.loads(read_text(path / RESULT))
-        finished = result["schema_version"] >= 1 and result["received"] and result["rounds"] >= 0
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return find_result(path)
+    except ValueError:
         return None
-    return result if finished else None
 
 
 def is_finished(path: Path) -> bool:
-    """Return whether a run has its result and a line for each of its rounds."""
+    """Return whether a run has its result, the table of its clients and all its rounds, whole."""
     result = read_result(path)
     if result is None:
         return False
-    return len(split_lines(path / ROUNDS)[0]) == int(result["rounds"]) + 1
+    try:
+        found = read_rounds(path / ROUNDS)
+        load_clients(path / CLIENTS, result["hashes"].get("clients"))
+    except ValueError:
+        return False
+    return not found.rest and len(found.lines) == result["rounds"] + 1
+
+
+def division_damage(path: Path) -> str | None:
+    """Return what is wrong with a run's partition or label counts, or which is missing."""
+    try:
+        for name, load in ((PARTITION, Manifest.load), (LABELS, load_labels)):
+            if not (path / name).exists():
+                return f"{path / name} is missing"
+            load(path / name)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def versions() -> dict[str, str]:

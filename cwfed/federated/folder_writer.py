@@ -7,10 +7,12 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.checkpoint import save_checkpoint
+from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import (
     CHECKPOINTS,
     CLIENTS,
@@ -25,14 +27,9 @@ from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.records.identity import VERSION, config_hash
-from cwfed.results import (
-    RoundRecord,
-    append_line,
-    make_result,
-    read_lines,
-    write_clients,
-    write_json,
-)
+from cwfed.results import RoundRecord, make_result, write_clients, write_sealed
+from cwfed.round_lines import append_line, read_lines
+from cwfed.run_files import clients_hash
 
 log = logging.getLogger("cwfed")
 
@@ -52,10 +49,13 @@ class FolderWriter(LoopCallback):
         self.options = options
         self.loop: FederatedLoop
         self.unsaved: FederatedState | None = None
+        self.written = 0
 
     def on_start(self, loop: FederatedLoop, state: FederatedState) -> None:
-        """Keep the loop, whose figures the client table needs."""
+        """Keep the loop, whose figures the client table needs, and the size of what is there."""
         self.loop = loop
+        path = self.folder.path / ROUNDS
+        self.written = path.stat().st_size if path.exists() else 0
 
     def on_round(self, record: RoundRecord, state: FederatedState) -> None:
         """Append the round's line, then save a checkpoint: never a checkpoint without its line."""
@@ -64,10 +64,24 @@ class FolderWriter(LoopCallback):
         with uninterrupted():
             if state.round > 0 and not path.exists():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            append_line(path, record.to_line())
+            self._append(path, record)
             self.unsaved = state if state.round > 0 else None
             if due:
                 self.save()
+
+    def _append(self, path: Path, record: RoundRecord) -> None:
+        """Append a round's line to what this run has left of the file.
+
+        Raises:
+            RunStopped: Somebody else has changed the file. The state is not saved: it would push
+                out the checkpoints to which the rounds that are left fit.
+        """
+        try:
+            append_line(path, record.to_line(), self.written)
+        except ValueError as error:
+            self.unsaved = None
+            raise RunStopped(f"{error}: something else has written to it") from error
+        self.written = path.stat().st_size
 
     def save(self) -> None:
         """Save the last finished round, unless that has been done.
@@ -92,10 +106,17 @@ class FolderWriter(LoopCallback):
             log.debug("the last round could not be saved: %s", error)
 
     def on_end(self, state: FederatedState) -> None:
-        """Write the client table and, last, the result."""
-        lines = read_lines(self.folder.path / ROUNDS)
+        """Write the client table and, last, the result.
+
+        Raises:
+            RunStopped: The rounds are no longer what this run has written.
+        """
+        try:
+            lines = read_lines(self.folder.path / ROUNDS)
+        except ValueError as error:
+            raise RunStopped(f"{error}: something else has written to it") from error
         write_clients(self.folder.path / CLIENTS, self._client_rows(state, lines[-1]))
-        write_json(self.folder.path / RESULT, make_result(lines, self._about(state)))
+        write_sealed(self.folder.path / RESULT, make_result(lines, self._about(state)))
 
     def _client_rows(self, state: FederatedState, line: Mapping[str, Any]) -> list[dict[str, Any]]:
         manifest = self.run.data.manifest
@@ -137,6 +158,7 @@ class FolderWriter(LoopCallback):
                 "partition": data.manifest.hash,
                 "dataset": data.images.content_hash,
                 "models": _models_hash(state),
+                "clients": clients_hash(self.folder.path / CLIENTS),
             },
             "versions": {"python": platform.python_version(), **versions()},
             "hardware": {

@@ -3,7 +3,6 @@
 The package ``wandb`` is imported only when it is used, here and in the other modules named for it.
 """
 
-import json
 import logging
 import os
 import re
@@ -29,7 +28,9 @@ from cwfed.federated.wandb_media import RoundMedia
 from cwfed.federated.wandb_upload import Upload, say_how_to_upload
 from cwfed.reading import read_text
 from cwfed.records.identity import config_hash
-from cwfed.results import RoundRecord, read_lines, write_atomic
+from cwfed.results import RoundRecord, write_atomic
+from cwfed.round_lines import read_lines
+from cwfed.run_files import load_labels
 
 log = logging.getLogger("cwfed")
 
@@ -140,7 +141,7 @@ class WandbReporter(LoopCallback):
     def _classes(self) -> list[str]:
         """Return the names of the classes; none where a folder is older than the file of them."""
         path = self.folder / LABELS
-        return json.loads(path.read_text(encoding="utf-8"))["classes"] if path.is_file() else []
+        return list(load_labels(path)["classes"]) if path.is_file() else []
 
     def _start(self) -> None:
         import wandb

@@ -3,9 +3,6 @@
 Legend: M clients, K classes.
 """
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS, read_result
+from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS
 from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
-from cwfed.reading import read_arrays, read_text, reading, require_no_links
-from cwfed.results import METRICS, SNAPSHOTS, read_lines, read_yaml, snapshot_path
+from cwfed.reading import read_arrays, reading, require_no_links
+from cwfed.results import METRICS, SNAPSHOTS, read_yaml, snapshot_path
+from cwfed.round_lines import read_lines
+from cwfed.run_files import load_clients, load_labels, load_result
 from cwfed.texts import shown
 
 if TYPE_CHECKING:
@@ -82,7 +81,14 @@ class Run:
         config = read_yaml(folder / CONFIG, "a configuration")
         if not isinstance(config, dict) or "algorithm" not in config:
             raise ValueError(f"{folder / CONFIG}: expected a run's configuration")
-        return cls(folder, config, read_result(folder), read_lines(folder / ROUNDS))
+        result = load_result(folder / RESULT) if (folder / RESULT).exists() else None
+        lines = read_lines(folder / ROUNDS)
+        if result and len(lines) != result["rounds"] + 1:
+            raise ValueError(
+                f"{folder / ROUNDS}: expected the rounds 0 to {result['rounds']} of the result, "
+                f"got {len(lines)} lines"
+            )
+        return cls(folder, config, result, lines)
 
     def __repr__(self) -> str:
         """Return the run in a line: what it is, and how far it has come."""
@@ -172,12 +178,9 @@ class Run:
 
         if not (self.path / CLIENTS).is_file():
             return DataFrame()
+        kept = (self.result or {}).get("hashes", {}).get("clients")
         with reading(self.path / CLIENTS, "a row of numbers for every client"):
-            rows = [
-                {name: float(text) if text else np.nan for name, text in row.items()}
-                for row in csv.DictReader(io.StringIO(read_text(self.path / CLIENTS), newline=""))
-            ]
-            table = DataFrame(rows)
+            table = DataFrame(load_clients(self.path / CLIENTS, kept))
             whole = ["client", "samples", "train", "val", "test", "classes"]
             return table.astype(dict.fromkeys(whole, "int64")).set_index("client")
 
@@ -185,21 +188,16 @@ class Run:
     def _labels(self) -> dict[str, Any]:
         path = self.path / LABELS
         try:
-            labels = json.loads(read_text(path))
-            labels["classes"], labels["counts"]["test"], labels["p"]
-            return dict(labels)
+            return load_labels(path)
         except FileNotFoundError:
             raise ValueError(
                 f"{path}: not there, since the run was made by a version that wrote none"
             ) from None
-        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-            raise ValueError(f"{path}: expected label counts, got a damaged file") from error
 
     @property
     def classes(self) -> list[str]:
         """K names of classes."""
-        with reading(self.path / LABELS, "names of classes"):
-            return list(map(str, self._labels["classes"]))
+        return list(self._labels["classes"])
 
     def label_counts(self, part: Part = "train") -> "DataFrame":
         """Return label counts, a row a client and a column a class.
@@ -212,15 +210,13 @@ class Run:
         counts = self._labels["counts"]
         if part not in counts:
             raise ValueError(f"part: expected one of {', '.join(counts)}, got {part!r}")
-        with reading(self.path / LABELS, "a row of counts for every client"):
-            index = RangeIndex(len(counts[part]), name="client")
-            return DataFrame(counts[part], index=index, columns=self.classes, dtype="int64")
+        index = RangeIndex(len(counts[part]), name="client")
+        return DataFrame(counts[part], index=index, columns=self.classes, dtype="int64")
 
     @property
     def p_MK(self) -> np.ndarray:
         """Label distributions that R is measured against, float64 ``[M, K]``."""
-        with reading(self.path / LABELS, "a distribution for every client"):
-            return np.asarray(self._labels["p"], dtype=np.float64)
+        return np.asarray(self._labels["p"], dtype=np.float64)
 
     @cached_property
     def snapshot_rounds(self) -> list[int]:

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from cwfed.round_lines import append_line
+
 
 def awake(folder):
     """Return how many of the processes that have left their number in a folder are not paused."""
@@ -35,10 +37,17 @@ def main(folder, rounds, seconds, *habits):
     for round_ in range(rounds + 1):
         pace = seconds * (awake(folder.parent) ** 2 if "crowded" in habits else 1)
         time.sleep(pace if round_ else 0)
-        score = {"accuracy": round_ / 100, "fairness": {}}
-        line = {"round": round_, "received": score, "post_local": score if round_ else None}
-        with (folder / "rounds.jsonl").open("a") as file:
-            file.write(json.dumps(line | {"seconds": {"fit": pace}}) + "\n")
+        score = {"accuracy": round_ / 100, "loss": 1.0, "fairness": {}, "correct": [round_]}
+        line = {
+            "round": round_,
+            "participants": [],
+            "received": score,
+            "post_local": score if round_ else None,
+            "mean_R": None,
+            "bytes": {"up": [], "down": []},
+            "seconds": {"fit": pace},
+        }
+        append_line(folder / "rounds.jsonl", line)
     (folder / "result.json").write_text("{}")
 
 

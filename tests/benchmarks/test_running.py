@@ -23,6 +23,7 @@ from cwfed.cli import main as cwfed
 from cwfed.data.manifest import Manifest
 from cwfed.federated.lock import is_locked, unlocked_afterwards
 from cwfed.records.identity import config_hash
+from cwfed.round_lines import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {
@@ -88,7 +89,7 @@ def test_each_cell_leaves_a_run_and_a_line(finished):
         assert line["key"][:12] in folder.name
         assert line["partition_hash"] == result["hashes"]["partition"]
         assert line["metrics"]["received"]["last"] == result["received"]["last"]
-        rounds = [json.loads(t) for t in (folder / "rounds.jsonl").read_text().splitlines()]
+        rounds = read_lines(folder / "rounds.jsonl")
         curve = [round(r["received"]["accuracy"], 6) for r in rounds]
         assert line["curves"]["received"] == curve
 

@@ -12,11 +12,14 @@ import time
 
 import pytest
 import yaml
+from helpers import change_json
 
 from cwfed.cli import main
 from cwfed.federated.folder import RunFolder
 from cwfed.federated.lock import unlocked_afterwards
 from cwfed.records.identity import config_hash
+from cwfed.round_lines import read_lines
+from cwfed.run_files import load_result
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -29,7 +32,7 @@ def fit(*arguments):
 
 
 def without_seconds(path):
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines = read_lines(path)
     for line in lines:
         line.pop("seconds")
     return lines
@@ -71,7 +74,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
         "checkpoints",
     }
     result = json.loads((finished / "result.json").read_text())
-    lines = [json.loads(text) for text in (finished / "rounds.jsonl").read_text().splitlines()]
+    lines = read_lines(finished / "rounds.jsonl")
     assert [line["round"] for line in lines] == [0, 1, 2, 3]
     assert lines[0]["post_local"] is None
     assert lines[0]["participants"] == []
@@ -82,7 +85,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
         assert set(result[metric]["fairness"]) == {"mean", "std", "worst10"}
     assert result["mean_R"] == lines[-1]["mean_R"]
     assert result["schema_version"] == 1
-    assert set(result["hashes"]) == {"config", "partition", "dataset", "models"}
+    assert set(result["hashes"]) == {"config", "partition", "dataset", "models", "clients"}
     assert set(result["seconds"]) == {
         "select",
         "fit",
@@ -95,7 +98,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
 def test_the_client_table_agrees_with_the_rounds(finished):
     with (finished / "clients.csv").open() as file:
         rows = list(csv.DictReader(file))
-    last = json.loads((finished / "rounds.jsonl").read_text().splitlines()[-1])
+    last = read_lines(finished / "rounds.jsonl")[-1]
     partition = json.loads((finished / "partition.json").read_text())
     assert len(rows) == 4
     for client, row in enumerate(rows):
@@ -656,24 +659,87 @@ def test_a_damaged_result_is_written_again(finished, tmp_path, damage):
     assert ours["hashes"] == theirs["hashes"]
 
 
-@pytest.mark.parametrize("damage", [{"received": 1}, {"received": {"last": []}}])
-def test_a_result_that_makes_no_sense_is_named(finished, tmp_path, damage, capsys):
+@pytest.mark.parametrize("damage", [{"received": 1}, {"received": {"last": []}}, {"rounds": 2}])
+def test_a_result_that_makes_no_sense_is_written_again(finished, tmp_path, damage):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    result = json.loads((folder / "result.json").read_text())
-    (folder / "result.json").write_text(json.dumps(result | damage))
-    assert main(["fit", "--resume", str(folder)]) == 2
-    assert "result.json: expected the result of a run" in capsys.readouterr().err
+    change_json(folder / "result.json", **damage)
+    assert main(["fit", "--resume", str(folder)]) == 0
+    ours, theirs = (load_result(f / "result.json") for f in (folder, finished))
+    assert ours | {"seconds": None} == theirs | {"seconds": None}
 
 
-@pytest.mark.parametrize("damage", ["[1]", "null", "", "{"])
-def test_a_damaged_partition_is_named(finished, tmp_path, damage, capsys):
+@pytest.mark.parametrize("damage", ["[1]", "null", "", "{", None])
+@pytest.mark.parametrize("name", ["partition.json", "labels.json"])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_damaged_division_is_made_again(finished, tmp_path, name, damage, ended, capsys):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    (folder / "result.json").unlink()
-    (folder / "partition.json").write_text(damage)
-    assert main(["fit", "--resume", str(folder)]) == 2
-    assert "partition.json" in capsys.readouterr().err
+    if not ended:
+        (folder / "result.json").unlink()
+    if damage is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(damage)
+    assert main(["fit", "--resume", str(folder)]) == 0
+    assert f"{folder / name}" in capsys.readouterr().err
+    assert (folder / name).read_bytes() == (finished / name).read_bytes()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_damaged_partition_is_not_made_again_from_other_data(finished, tmp_path, ended, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    if not ended:
+        (folder / "result.json").unlink()
+    (folder / "partition.json").write_text("damage")
+    text = (folder / "config.yaml").read_text()
+    other = text.replace("samples_per_class: 20", "samples_per_class: 21")
+    assert other != text
+    (folder / "config.yaml").write_text(other)
+    before = snapshot(folder)
+    assert main(["fit", "--resume", str(folder)]) == (0 if ended else 2)
+    assert str(folder / "partition.json") in capsys.readouterr().err
+    assert snapshot(folder) == before
+
+
+def test_a_damaged_copy_of_a_given_partition_is_made_again(finished, tmp_path, capsys):
+    saved = tmp_path / "split.json"
+    shutil.copy(finished / "partition.json", saved)
+    given = ("--partition", "FromManifest", "--partition.path", saved)
+    with unlocked_afterwards():
+        assert fit("--run_dir", tmp_path / "run", *given) == 0
+    written = (tmp_path / "run" / "partition.json").read_bytes()
+    (tmp_path / "run" / "partition.json").write_bytes(written[:-30])
+    with unlocked_afterwards():
+        assert main(["fit", "--resume", str(tmp_path / "run")]) == 0
+    assert "made again from the configuration and the data" in capsys.readouterr().err
+    assert (tmp_path / "run" / "partition.json").read_bytes() == written
+    (tmp_path / "run" / "partition.json").write_bytes(written[:-30])
+    saved.write_bytes(written[:-30])
+    assert main(["fit", "--resume", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    assert "cannot be made again" in said
+    assert str(saved) in said
+
+
+@pytest.mark.parametrize("name", ["partition.json", "rounds.jsonl", "clients.csv", "result.json"])
+def test_a_finished_run_without_checkpoints_is_never_run_anew(finished, tmp_path, name, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    shutil.rmtree(folder / "checkpoints")
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace("0.", "1.", 1) if "0." in text else text[:-9])
+    before = snapshot(folder)
+    code = main(["fit", "--resume", str(folder)])
+    if name == "partition.json":
+        assert code == 0
+        assert (folder / name).read_bytes() == (finished / name).read_bytes()
+        return
+    assert code == 2
+    error = capsys.readouterr().err
+    assert "checkpoints: expected a checkpoint from which the finished run can go on" in error
+    assert snapshot(folder) == before
 
 
 def test_a_run_killed_before_its_partition_was_written_starts_over(finished, tmp_path):

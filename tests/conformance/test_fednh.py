@@ -1,7 +1,6 @@
 """FedNH against plain PyTorch, its identities, and the whole path of its head."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from cwfed.cli import main
 from cwfed.federated import Algorithm, TrainerOptions
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.models import PrototypeHead
+from cwfed.round_lines import read_lines
 
 ROUNDS, LR, CLIENTS, CLASSES = 4, 0.05, 5, 4
 W = "out.weight"
@@ -160,8 +160,8 @@ def fit(tmp_path, *arguments):
 )
 def test_command_line(tmp_path, arguments):
     assert fit(tmp_path, "--algorithm", "fednh", *arguments) == 0
-    lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
-    assert all(json.loads(line)["received"]["loss"] is not None for line in lines)
+    lines = read_lines(tmp_path / "run" / "rounds.jsonl")
+    assert all(line["received"]["loss"] is not None for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.loggers import flatten
 from cwfed.federated.progress import describe
 from cwfed.objectives import Proximal
+from cwfed.round_lines import read_lines
 
 ROUNDS = 5
 
@@ -128,8 +129,7 @@ def test_a_run_folder(tmp_path):
     results = []
     for name, more in (("some", []), ("all", ["--evaluate_every", "1"])):
         assert main([*command, "--run_dir", str(tmp_path / name), *more]) == 0
-        lines = (tmp_path / name / "rounds.jsonl").read_text().splitlines()
-        results.append([json.loads(line) for line in lines])
+        results.append(read_lines(tmp_path / name / "rounds.jsonl"))
     some, every = results
     assert [line["received"] is None for line in some] == [False, True, False, False]
     assert [line["post_local"] is None for line in some] == [True, True, False, False]

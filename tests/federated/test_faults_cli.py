@@ -1,6 +1,5 @@
 """Faults from the command line to the run folder, and in the hash of a configuration."""
 
-import json
 
 import pytest
 import yaml
@@ -11,13 +10,14 @@ from cwfed.cli import main
 from cwfed.federated.faults import RunStopped
 from cwfed.records.identity import config_hash
 from cwfed.report.run import Run
+from cwfed.round_lines import read_lines
 
 FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
 LOST = ["--faults.dropout", "0.4", "--faults.deadline", "2"]
 
 
 def lines(folder):
-    read = [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
+    read = read_lines(folder / "rounds.jsonl")
     return [{name: value for name, value in line.items() if name != "seconds"} for line in read]
 
 

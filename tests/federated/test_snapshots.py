@@ -1,7 +1,5 @@
 """Snapshots of a run against its state, and the reader of run folders."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,6 +8,7 @@ from helpers import Keep, run, small_experiment
 from cwfed.cli import main
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.report.run import Run
+from cwfed.round_lines import read_lines
 
 FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
 
@@ -53,7 +52,7 @@ def test_how_often(every, rounds, expected, tmp_path):
 def test_a_run_is_read_as_it_was_written(folder):
     read = Run.load(folder)
     assert (read.algorithm, read.dataset, read.seed) == ("cwfedavg", "Digits", 0)
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    lines = read_lines(folder / "rounds.jsonl")
     assert read.rounds.index.tolist() == [0, 1, 2, 3]
     accuracies = [line["received"]["accuracy"] for line in lines]
     assert read.rounds["received/accuracy"].tolist() == accuracies

@@ -23,6 +23,7 @@ from cwfed.federated import lock
 from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
 from cwfed.federated.transaction_log import logged_rounds, records
 from cwfed.federated.wandb_logger import WandbReporter
+from cwfed.round_lines import read_lines
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -44,7 +45,7 @@ def fit(folder, *options):
 
 
 def lines_of(folder):
-    return [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
+    return read_lines(folder / "rounds.jsonl")
 
 
 @pytest.fixture(scope="module")

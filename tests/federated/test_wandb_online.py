@@ -19,6 +19,7 @@ from cwfed.cli import main
 from cwfed.federated import lock, wandb_logger, wandb_service
 from cwfed.federated.loggers import WandbOptions, flatten
 from cwfed.federated.wandb_logger import WandbReporter
+from cwfed.round_lines import read_lines
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
@@ -71,7 +72,7 @@ def fit(options, folder, *more):
 
 
 def lines_of(folder):
-    return [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
+    return read_lines(folder / "rounds.jsonl")
 
 
 def assert_whole(server, folder):

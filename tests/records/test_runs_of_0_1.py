@@ -33,7 +33,7 @@ def copy(method, folder, rounds=4):
 
 def numbers(folder):
     lines = [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
-    return [{n: v for n, v in line.items() if n not in ("seconds", "sum")} for line in lines]
+    return [{n: v for n, v in line.items() if n not in ("seconds", "checksum")} for line in lines]
 
 
 def approximately(line):

@@ -1,0 +1,74 @@
+"""Plain values, checked one by one: a kind, a range, and a message that names the field."""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import inf, isfinite
+from typing import Any
+
+_MOST = 2**63
+
+
+def require_known(value: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Raise a ValueError for the first name that is none of the known ones."""
+    for name in value:
+        if name not in known:
+            raise ValueError(f"{where}{name[:60]}: expected only {', '.join(sorted(known))}")
+
+
+def require_mapping(value: Any, where: str) -> dict[str, Any]:
+    """Return a mapping by names.
+
+    Raises:
+        ValueError: It is none; the message names the field.
+    """
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{where}: expected a mapping, got {value!r:.60}")
+    return value
+
+
+def require_text(value: Any, where: str, most: int = 200) -> str:
+    """Return a text of at most so many characters.
+
+    Raises:
+        ValueError: It is none, empty or longer; the message names the field.
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise ValueError(
+            f"{where}: expected a text of at most {most} characters, got {value!r:.60}"
+        )
+    return value
+
+
+def require_count(value: Any, where: str, least: int = 0) -> int:
+    """Return an integer that is not below a least one.
+
+    Raises:
+        ValueError: It is none; the message names the field.
+    """
+    if type(value) is not int or not least <= value < _MOST:
+        raise ValueError(f"{where}: expected an integer >= {least}, got {value!r:.60}")
+    return value
+
+
+def require_counts(values: Any, where: str) -> Sequence[int]:
+    """Return a list of integers that are not negative.
+
+    Raises:
+        ValueError: It is none; the message names the field.
+    """
+    good = isinstance(values, list) and set(map(type, values)) <= {int}
+    if not good or min(values, default=0) < 0 or max(values, default=0) >= _MOST:
+        raise ValueError(f"{where}: expected a list of integers >= 0, got {values!r:.60}")
+    return list(values)
+
+
+def require_number(
+    value: Any, where: str, low: float = -inf, high: float = inf, *, optional: bool = True
+) -> None:
+    """Raise a ValueError for what is no finite number in a range, nor None if that may be."""
+    if value is None and optional:
+        return
+    good = type(value) in (int, float) and abs(value) < 2.0**1023 and isfinite(value)
+    if not good or not low <= value <= high:
+        bounds = f" >= {low:g}" if high == inf else f" from {low:g} to {high:.4g}"
+        shown = "" if low == -inf else bounds
+        raise ValueError(f"{where}: expected a number{shown}, got {value!r:.60}")

@@ -1,0 +1,43 @@
+"""JSON values that tell whether they still are what was written.
+
+A value carries, as its last field, the first 16 hexadecimal digits of the SHA-256 of what
+``json.dumps`` makes of its other fields in their order. How the file is laid out does not enter.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+CHECKSUM = "checksum"
+
+
+def checksum(value: Mapping[str, Any]) -> str:
+    """Return the checksum of a JSON object.
+
+    Example:
+        >>> checksum({"round": 0})
+        '8a3ca52fd9e44ab6'
+    """
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with its checksum, a new one if it has one."""
+    content = {name: part for name, part in value.items() if name != CHECKSUM}
+    return {**content, CHECKSUM: checksum(content)}
+
+
+def opened(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without its checksum; one without a checksum, as earlier versions wrote it.
+
+    Raises:
+        ValueError: The checksum is that of another content.
+    """
+    content = {name: part for name, part in value.items() if name != CHECKSUM}
+    if CHECKSUM in value and value[CHECKSUM] != (expected := checksum(content)):
+        raise ValueError(
+            f"{CHECKSUM}: expected {expected}, that of the other fields, got "
+            f"{value[CHECKSUM]!r:.40}: something has changed after it was written"
+        )
+    return content
