@@ -10,6 +10,7 @@ Legend: M clients.
 import hashlib
 import json
 import logging
+import warnings
 import zipfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -165,7 +166,9 @@ def _load(
         )
     try:
         _require_unpacked(path)
-        payload = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about kinds of tensors that are refused below
+            payload = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a foreign file can make it raise anything
@@ -196,6 +199,10 @@ def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | No
         values = payload[name]
         if not isinstance(values, dict) or not all(isinstance(v, Tensor) for v in values.values()):
             return f"no tensors by name in {name}"
+        odd = (_oddity(value, name != "server") for value in values.values())
+        for key, oddity in zip(values, odd, strict=True):
+            if oddity:
+                return f"{name} with {key!s:.60} as {oddity}"
     if like is None:
         return None
     scores_M3 = torch.empty(len(next(iter(like.uploads.values()))), 3, dtype=torch.float64)
@@ -206,6 +213,46 @@ def _problem(payload: Any, round_: int, like: FederatedState | None) -> str | No
     }
     found = (difference(name, payload[name], bank) for name, bank in expected.items())
     return next(filter(None, found), None)
+
+
+def _oddity(value: Tensor, bank: bool) -> str | None:
+    """Return why a tensor is none of plain numbers in memory; None for what a run works with.
+
+    Args:
+        value: A tensor.
+        bank: Whether its rows are the clients': they may be one row, repeated.
+    """
+    kinds = {
+        f"a {type(value).__name__}": type(value) is not Tensor,
+        "a nested tensor": value.is_nested,
+        "a quantized tensor": value.is_quantized,
+        f"a tensor of layout {value.layout}": value.layout != torch.strided,
+        f"a tensor on the device {value.device}": value.device.type != "cpu",
+        "a tensor that asks for a gradient": value.requires_grad,
+        "a view that is conjugated or negated": value.is_conj() or value.is_neg(),
+    }
+    found = next((kind for kind, is_so in kinds.items() if is_so), None)
+    if found is None and _overlaps(value[:1] if bank and value.dim() else value, not bank):
+        return "a tensor whose numbers share their memory"
+    return found
+
+
+def _overlaps(value: Tensor, expanded: bool) -> bool:
+    """Return whether two numbers lie at one place.
+
+    Args:
+        value: A tensor with strides.
+        expanded: Whether dimensions that repeat one number do not count.
+    """
+    reach = 0
+    strides = zip(value.stride(), value.shape, strict=True)
+    for stride, size in sorted(pair for pair in strides if pair[1] > 1):
+        if expanded and stride == 0:
+            continue
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def difference(bank: str, values: Bank, like: Bank) -> str | None:

@@ -5,9 +5,13 @@ import shutil
 import sys
 
 import pytest
+from fuzz.recipes import apply
 
 from benchmarks.faults_check import differences
 from benchmarks.faults_trial import Trial, forked
+from cwfed.checksums import opened
+from cwfed.federated.loop import FederatedLoop
+from cwfed.report.run import Run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
 
@@ -49,8 +53,10 @@ def write(trial, lines):
         (lambda lines: [line.replace("\n", "\r\n") for line in lines], 3),
         (lambda lines: [*lines, lines[3]], 3),
         (lambda lines: [*lines[:-1], lines[-1].rstrip("\n")], 3),
+        (lambda lines: [*lines[:3], lines[3].replace('"accuracy": 0', '"accuracy": 4')], 2),
+        (lambda lines: [*lines[:3], lines[3].replace('"up": [', '"up": [1')], 2),
     ],
-    ids=["half", "missing", "fields", "zeros", "crlf", "twice", "no end"],
+    ids=["half", "missing", "fields", "zeros", "crlf", "twice", "no end", "accuracy", "bytes"],
 )
 def test_the_last_lines_may_be_damaged(trial, lines, damage, after):
     write(trial, damage(lines))
@@ -88,3 +94,72 @@ def test_what_a_kill_left_unfinished_is_removed(trial, lines):
     resume(trial)
     assert not list(trial.folder.rglob(".*"))
     assert json.loads((trial.folder / "labels.json").read_text())["classes"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_lines_of_earlier_versions_are_gone_on_from(trial, lines, ended):
+    if ended:
+        shutil.copy(trial.reference / "result.json", trial.folder)
+    older = [opened(json.loads(line)) for line in lines]
+    write(trial, [json.dumps(line) + "\n" for line in older])
+    assert ("finished already" in resume(trial)) is ended
+    kept = json.loads((trial.folder / "rounds.jsonl").read_text().splitlines()[0])
+    assert ("checksum" in kept) is not ended
+
+
+def test_an_older_line_that_makes_no_sense_sends_the_run_back(trial, lines):
+    older = [opened(json.loads(line)) for line in lines]
+    older[3]["received"]["accuracy"] = 4.71
+    write(trial, [json.dumps(line) + "\n" for line in older])
+    said = resume(trial)
+    assert "rounds.jsonl: line 4, round 3: received.accuracy: expected a number from 0 to 1" in said
+    assert "continuing after round 2" in said
+
+
+@pytest.mark.parametrize("name", ["clients.csv", "result.json"])
+def test_what_follows_from_the_rounds_is_made_again(trial, lines, name):
+    shutil.copy(trial.reference / "result.json", trial.folder)
+    text = (trial.folder / name).read_text()
+    (trial.folder / name).write_text(text.replace("0.", "0.1", 1))
+    with pytest.raises(ValueError, match=f"{trial.folder / name}: expected"):
+        Run.load(trial.folder).clients.to_dict()
+    assert "finished already" not in resume(trial)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "cut", "longer", "another of that size"])
+def test_rounds_that_change_under_a_run_end_it_at_once(trial, damage, monkeypatch):
+    path, finish = trial.folder / "rounds.jsonl", FederatedLoop.report
+
+    def report(loop, state, *others):
+        if state.round == 2:
+            text = path.read_text()
+            changed = {
+                "emptied": "",
+                "cut": text[:-5],
+                "longer": text + "x",
+                "another of that size": text.replace('"mean_R": 0', '"mean_R": 1', 1),
+            }
+            path.write_text(changed[damage])
+        finish(loop, state, *others)
+
+    monkeypatch.setattr(FederatedLoop, "report", report)
+    outcome = forked(trial.fit, trial.log)
+    assert outcome.code == 1
+    assert "Traceback" not in outcome.text
+    (said,) = [line for line in outcome.text.splitlines() if "something else has written" in line]
+    assert said.startswith(f"{path}: ")
+    # What is only seen by reading all lines is seen at the end.
+    assert ("round 3/3" in outcome.text) is (damage == "another of that size")
+
+
+def test_a_checkpoint_of_tensors_that_no_run_writes_is_refused_at_once(trial, lines):
+    write(trial, lines[:3])
+    for path in (trial.folder / "checkpoints").glob("*3.*"):
+        path.unlink()
+    apply(
+        {"changes": [{"file": "checkpoint", "tensor": ["received", 0], "as": "sparse"}]},
+        trial.folder,
+    )
+    (said,) = resume(trial, code=2).strip().splitlines()
+    assert "round_000002.pt: expected a state of this version and run, got received with" in said
+    assert said.endswith("as a tensor of layout torch.sparse_coo")

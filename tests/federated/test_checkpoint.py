@@ -3,9 +3,11 @@ import hashlib
 import json
 import os
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
+from fuzz.recipes import TENSORS
 from helpers import assert_same
 
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
@@ -196,3 +198,29 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_one_before(tmp_path, m
         save_checkpoint(tmp_path, make_state(2), "me", keep=1)
     assert load_newest(tmp_path, "me").round == 1
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+@pytest.mark.parametrize("bank", ["uploads", "server"])
+def test_tensors_of_kinds_that_no_run_writes_are_refused(tmp_path, bank, kind):
+    """Under a right seal, as that of somebody who means it; the strides of a run may be any."""
+    state = make_state(1)
+    key = {"uploads": "w", "server": "Q"}[bank]
+    odd = TENSORS[kind](getattr(state, bank)[key])
+    banks = {name: dict(getattr(state, name)) for name in (bank,)}
+    banks[bank][key] = odd
+    save_checkpoint(tmp_path, replace(state, **banks), "me", keep=1)
+    if kind == "reversed" or (bank, kind) == ("server", "overlapping"):
+        assert_same(getattr(load_newest(tmp_path, "me", state), bank), banks[bank])
+        return
+    message = rf"round_000001.pt: expected a state of this version and run, got {bank} with {key}"
+    with pytest.raises(ValueError, match=message):
+        load_newest(tmp_path, "me", state)
+
+
+def test_tensors_that_share_memory_in_part_are_refused(tmp_path):
+    state = make_state(1)
+    windows = torch.arange(6.0).as_strided((3, 4), (1, 1))
+    save_checkpoint(tmp_path, replace(state, server={"Q": windows}), "me", keep=1)
+    with pytest.raises(ValueError, match="server with Q as a tensor whose numbers share"):
+        load_newest(tmp_path, "me", state)

@@ -5,6 +5,7 @@
 
 import argparse
 import logging
+import random
 import sys
 import tempfile
 import time
@@ -17,9 +18,10 @@ except ImportError:
     atheris = None
 
 with atheris.instrument_imports(include=["cwfed", "yaml", "json"]) if atheris else nullcontext():
+    from .harm import Harm
     from .mutate import damaged
     from .targets import ALL, TARGETS, Target, make_all, make_target
-    from .watch import MOST_SECONDS, Harm, check
+    from .watch import MOST_SECONDS, check
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -30,6 +32,8 @@ def main() -> int:
     parser.add_argument("target", choices=(*TARGETS, ALL))
     parser.add_argument("--seconds", type=int, default=60, help="how long (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="of the damage (default: 0)")
+    parser.add_argument("--blind", action="store_true", help="do not follow coverage")
+    parser.add_argument("--go-on", action="store_true", help="list all that is found, blindly")
     given = parser.parse_args()
     logging.getLogger("cwfed").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix=f"cwfed-fuzz-{given.target}-"))
@@ -37,15 +41,15 @@ def main() -> int:
     whole = given.target == ALL
     target = make_all(folder / "files") if whole else make_target(given.target, folder / "files")
     target.seeds.extend(found_before(given.target))
-    if atheris:
+    if atheris and not (given.blind or given.go_on):
         return guided(target, folder, given.seconds, given.seed)
-    return blind(target, folder, given.seconds, given.seed)
+    return blind(target, folder, given.seconds, given.seed, given.go_on)
 
 
 def found_before(name: str) -> list[bytes]:
     """Return the corpus of a target."""
     if name != ALL:
-        return [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+        return [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
     return [
         bytes([number]) + data for number, part in enumerate(TARGETS) for data in found_before(part)
     ]
@@ -65,26 +69,34 @@ def guided(target: Target, folder: Path, seconds: int, seed: int) -> int:
         "-rss_limit_mb=4096",
     ]
     arguments = [sys.argv[0], *options, str(folder / "seeds")]
-    atheris.Setup(arguments, lambda data: check(target, data))
+
+    def other(data: bytes, most: int, number: int) -> bytes:
+        rng = random.Random(number)
+        return atheris.Mutate(data, most) if rng.random() < 0.5 else target.mutate(rng, data)[:most]
+
+    atheris.Setup(arguments, lambda data: check(target, data), custom_mutator=other)
     atheris.Fuzz()
     return 0
 
 
-def blind(target: Target, folder: Path, seconds: int, seed: int) -> int:
-    """Damage sound files at random places."""
-    end, tried = time.monotonic() + seconds, 0
-    for data in damaged(target.seeds, seed):
+def blind(target: Target, folder: Path, seconds: int, seed: int, go_on: bool) -> int:
+    """Damage sound files at random places; end with the first harm, or list all."""
+    end, tried, found = time.monotonic() + seconds, 0, 0
+    for data in damaged(target.seeds, seed, target.mutate):
         if time.monotonic() > end:
             break
         tried += 1
         try:
             check(target, data)
         except Harm as harm:
-            (folder / "found").write_bytes(data)
-            sys.stderr.write(f"{harm}\n{folder / 'found'}\n")
-            return 1
-    sys.stderr.write(f"{tried} inputs, nothing found\n")
-    return 0
+            found += 1
+            path = folder / f"found-{found}"
+            path.write_bytes(data)
+            sys.stderr.write(f"{harm}\n{path}\n")
+            if not go_on:
+                return 1
+    sys.stderr.write(f"{tried} inputs, {found or 'nothing'} found\n")
+    return int(found > 0)
 
 
 if __name__ == "__main__":

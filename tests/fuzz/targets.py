@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,7 +15,11 @@ from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse
 from cwfed.cli.trust import restrict_imports
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest
+from cwfed.federated.lock import unlocked_afterwards
 from cwfed.report.run import Run
+
+from .mutate import Mutate, mutate_bytes
+from .whole import RESUMED, ROUNDS, SHOWN, Resumed, Shown, Whole
 
 POLITE = (ValueError, UsageError, OSError)
 """How a reader may refuse a file; the message must say something."""
@@ -30,21 +35,33 @@ class Target:
         seeds: Sound files to start from.
         prepare: Puts bytes where the reader looks for them; may write.
         read: Reads them; may not.
+        mutate: Makes other bytes of some.
+        whole: Whether `read` is a command on its whole way, which writes, and may not fail at all.
+        parts: The targets that this one stands for, chosen by the first byte.
     """
 
     seeds: list[bytes]
     prepare: Callable[[bytes], None]
     read: Callable[[], object]
+    mutate: Mutate = mutate_bytes
+    whole: bool = False
+    parts: tuple["Target", ...] = ()
+
+    def chosen(self, data: bytes) -> tuple["Target", bytes]:
+        """Return whom bytes are for, and what it gets."""
+        if not self.parts:
+            return self, data
+        return (self.parts[data[0] % len(self.parts)] if data else self.parts[0]), data[1:]
 
 
 def make_target(name: str, folder: Path) -> Target:
     """Return a target by name; it keeps its files in the folder."""
-    return {"config": _config, "manifest": _manifest, "run": _run, "checkpoint": _checkpoint}[name](
-        folder
-    )
+    return _MAKERS[name](folder)
 
 
-TARGETS = ("config", "manifest", "run", "checkpoint")
+READERS = ("config", "manifest", "run", "checkpoint")
+WHOLE = ("resume", "page")
+TARGETS = (*READERS, *WHOLE)
 ALL = "all"
 """Every target in one, chosen by the first byte: one process, started once."""
 
@@ -55,15 +72,13 @@ def make_all(folder: Path) -> Target:
     for name in TARGETS:
         (folder / name).mkdir()
         parts.append(make_target(name, folder / name))
-    chosen = parts[0]
-
-    def prepare(data: bytes) -> None:
-        nonlocal chosen
-        chosen = parts[data[0] % len(parts)] if data else parts[0]
-        chosen.prepare(data[1:])
-
     seeds = [bytes([number]) + data for number, part in enumerate(parts) for data in part.seeds]
-    return Target(seeds, prepare, lambda: chosen.read())
+
+    def mutate(rng: random.Random, data: bytes) -> bytes:
+        number = data[0] % len(parts) if data else 0
+        return bytes([number]) + parts[number].mutate(rng, data[1:])
+
+    return Target(seeds, parts[0].prepare, parts[0].read, mutate, parts=tuple(parts))
 
 
 def _config(folder: Path) -> Target:
@@ -143,6 +158,28 @@ def _checkpoint(folder: Path) -> Target:
     return Target(seeds, prepare, lambda: load_newest(folder, seal["identity"]))
 
 
+def _resume(folder: Path) -> Target:
+    return _whole(Resumed(_long_run(), folder / "resume", RESUMED))
+
+
+def _page(folder: Path) -> Target:
+    return _whole(Shown(_long_run(), folder / "page", SHOWN))
+
+
+def _whole(way: Whole) -> Target:
+    return Target(way.seeds(), way.prepare, way.read, way.mutate, whole=True)
+
+
+_MAKERS: dict[str, Callable[[Path], Target]] = {
+    "config": _config,
+    "manifest": _manifest,
+    "run": _run,
+    "checkpoint": _checkpoint,
+    "resume": _resume,
+    "page": _page,
+}
+
+
 def _run_file(folder: Path, name: str) -> Path:
     return folder / "snapshots" / "round_000001.npz" if name == "snapshot" else folder / name
 
@@ -152,20 +189,35 @@ _made: list[tempfile.TemporaryDirectory] = []
 
 def _small_run() -> Path:
     """Return the folder of a run of one round, made once for the process."""
+    return _made_run("small", 1)
+
+
+def _long_run() -> Path:
+    """Return the folder of a run of some rounds that has kept all its checkpoints."""
+    return _made_run("long", ROUNDS)
+
+
+def _made_run(name: str, rounds: int) -> Path:
     if not _made:
         _made.append(tempfile.TemporaryDirectory(prefix="cwfed-fuzz-"))
-        options = {
-            "data": "SyntheticImages",
-            "data.num_classes": "3",
-            "data.samples_per_class": "20",
-            "data.image_size": "16",
-            "partition.num_clients": "3",
-            "model.hidden_features": "2",
-            "rounds": "1",
-            "trainer.engine": "sequential",
-            "run_dir": f"{_made[0].name}/run",
-        }
-        command = [part for name, value in options.items() for part in (f"--{name}", value)]
+    folder = Path(_made[0].name) / name
+    if folder.exists():
+        return folder
+    options = {
+        "data": "SyntheticImages",
+        "data.num_classes": "3",
+        "data.samples_per_class": "20",
+        "data.image_size": "16",
+        "partition.num_clients": "3",
+        "model.hidden_features": "2",
+        "rounds": str(rounds),
+        "checkpoint.keep": str(rounds),
+        "trainer.engine": "sequential",
+        "trainer.accelerator": "cpu",
+        "run_dir": str(folder),
+    }
+    command = [part for name, value in options.items() for part in (f"--{name}", value)]
+    with unlocked_afterwards():
         if main(["fit", "--config", "quickstart", *command]):
             sys.exit("the run that the fuzzer starts from failed")
-    return Path(_made[0].name) / "run"
+    return folder

@@ -5,8 +5,9 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from .harm import Harm
 from .targets import POLITE, Target
 
 MOST_SECONDS = 5.0
@@ -20,10 +21,6 @@ _seen: list[str] = []
 _watching = False
 
 
-class Harm(BaseException):
-    """A reader did what no reader may; no handler for ordinary errors hides it."""
-
-
 def check(target: Target, data: bytes) -> None:
     """Let a target read bytes.
 
@@ -31,18 +28,23 @@ def check(target: Target, data: bytes) -> None:
         Harm: It failed without a word or otherwise than readers may, took long or much memory,
             wrote a file or started a process.
     """
+    target, data = target.chosen(data)
     target.prepare(data)
     before, start = _peak(), time.process_time()
-    with _watch():
+    with nullcontext() if target.whole else _watch():
         try:
             target.read()
+        except Harm as harm:
+            raise Harm(f"{harm} for {data[:300]!r}") from None
         except POLITE as error:
+            if target.whole:
+                raise Harm(f"a traceback: {error!r:.300} for {data[:300]!r}") from error
             if not str(error).strip():
                 raise Harm(f"an empty message: {error!r} for {data[:300]!r}") from error
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             raise Harm(f"{said[:300]} for {data[:300]!r}") from error
-    if _seen:
+    if _seen and not target.whole:
         raise Harm(f"did more than read: {_seen[:5]} for {data[:300]!r}")
     seconds, grown = time.process_time() - start, _peak() - before
     if seconds > MOST_SECONDS or grown > MOST_BYTES:
