@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cwfed import figures
+from cwfed.federated.folder import ROUNDS
 from cwfed.figures import Curves, Heatmap
 from cwfed.figures.mixing import GROUPS
 from cwfed.report.run import Run, Snapshot
@@ -102,6 +103,8 @@ def curves_figure(runs: Run | Sequence[Run]) -> "Figure":
             metric: _column(run, f"{metric}/accuracy") for metric in ("received", "post_local")
         }
         curves.append(Curves(name, accuracy, _column(run, "mean_R")))
+    if not any(line for curve in curves for line in curve.accuracy.values()):
+        raise ValueError(f"{runs[0].path / ROUNDS}: expected a scored round, got none")
     return figures.curves_figure(curves, title=_title(runs))
 
 

@@ -211,7 +211,7 @@ MISTAKES = {
     "wrong kind": (["curves", "RUN", "--metric", "received"], "--metric: expected only with"),
     "nothing mixed": (["mixing", "RUN", "--round", "0"], "nothing was mixed in round 0"),
     "no snapshots": (["heatmap", "BARE"], "no snapshots"),
-    "no rounds": (["curves", "BARE"], "expected at least one scored round"),
+    "no rounds": (["curves", "BARE"], "rounds.jsonl: expected a scored round, got none"),
     "no scores": (["clients", "BARE"], "expected a round with received scores, got none"),
 }  # fmt: skip
 

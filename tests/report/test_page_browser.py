@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from helpers import change_json, read_rounds_of, write_rounds
 
 from cwfed.report.page import find_runs, make_payload, write_page
 from cwfed.report.run import Run
@@ -28,17 +29,15 @@ def page_file(page_runs, tmp_path_factory):
     shutil.copytree(page_runs, runs)
     (runs / "fedavg-0").rename(runs / "<img src=x onerror=window.hacked=1>")
     for path in runs.glob("*/labels.json"):
-        labels = json.loads(path.read_text())
-        labels["classes"][0] = NASTY
-        path.write_text(json.dumps(labels))
+        classes = json.loads(path.read_text())["classes"]
+        change_json(path, classes=[NASTY, *classes[1:]])
     shutil.copytree(runs / "fedavg-1", runs / "halted")
     (runs / "halted" / "result.json").unlink()
     lines = (runs / "halted" / "rounds.jsonl").read_text().splitlines()
     (runs / "halted" / "rounds.jsonl").write_text("\n".join(lines[:3]))
-    path = runs / "cwfedavg-0" / "rounds.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_rounds_of(runs / "cwfedavg-0")
     lines[2]["excluded"] = {"1": "dropout"}
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_rounds(runs / "cwfedavg-0", lines)
     write_page(make_payload(find_runs([runs])), folder / "page.html")
     return folder / "page.html"
 
@@ -70,15 +69,13 @@ def long_page(browser, page_runs, tmp_path):
         (run / "config.yaml").write_text(
             (run / "config.yaml").read_text().replace("\nrounds: 3\n", "\nrounds: 20\n")
         )
-        path = run / "rounds.jsonl"
-        line = json.loads(path.read_text().splitlines()[-1])
+        line = read_rounds_of(run)[-1]
         lines = []
         for number in range(21):
             scores = {**line["received"], "accuracy": number / 100 + seed / 1000}
             lines.append({**line, "round": number, "received": scores})
-        path.write_text("".join(json.dumps(each) + "\n" for each in lines))
-        result = json.loads((run / "result.json").read_text()) | {"rounds": 20}
-        (run / "result.json").write_text(json.dumps(result))
+        write_rounds(run, lines)
+        change_json(run / "result.json", rounds=20)
     write_page(make_payload(find_runs([tmp_path / "runs"])), tmp_path / "page.html")
     yield from watch(browser, tmp_path / "page.html")
 

@@ -4,14 +4,17 @@ import csv
 import json
 import os
 import shutil
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import numpy as np
 import pytest
 import yaml
+from helpers import change_json, read_rounds_of, write_rounds
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cwfed.data.manifest import Manifest
 from cwfed.report.page import find_runs, inside, make_payload, write_page
 from cwfed.report.page.arrays import quantise, restore
 from cwfed.report.page.facts import read_facts
@@ -65,8 +68,7 @@ def test_the_numbers_are_those_of_the_run(page_runs, payload):
 
 def test_curves_are_those_of_the_rounds(page_runs, payload):
     for shown in payload["runs"]:
-        texts = (page_runs / shown["name"] / "rounds.jsonl").read_text().splitlines()
-        lines = [json.loads(text) for text in texts]
+        lines = read_rounds_of(page_runs / shown["name"])
         curves = shown["curves"]
         assert curves["rounds"] == [0, 1, 2, 3]
         accuracy = [line["received"]["accuracy"] for line in lines]
@@ -141,12 +143,13 @@ def groups(folder):
 def test_one_seed_on_two_partitions_is_never_one_setting(page_runs, tmp_path):
     folder = copied(page_runs, tmp_path, "cwfedavg-0", "cwfedavg-1", "fedavg-0")
     path = folder / "fedavg-0" / "partition.json"
-    original = read(folder / "fedavg-0", "partition.json")["hash"]
-    path.write_text(path.read_text().replace(original, "f" * 64, 1))
+    manifest = Manifest.load(path)
+    other = replace(manifest, clients=manifest.clients[::-1])
+    other.save(path)
     made = groups(folder)
     assert len(made) == 3
     assert all(len(names) == 1 for group in made.values() for names in group.values())
-    assert [list(group) for label, group in made.items() if "ffffffff" in label] == [["fedavg"]]
+    assert [list(group) for label, group in made.items() if other.hash[:8] in label] == [["fedavg"]]
 
 
 def test_other_data_rounds_and_options_stand_apart(page_runs, tmp_path):
@@ -157,8 +160,7 @@ def test_other_data_rounds_and_options_stand_apart(page_runs, tmp_path):
     assert len(made) == 2
     assert {"cwfedavg, wdr_lambda 10.0", "cwfedavg, wdr_lambda 77.0", "fedavg"} in map(set, made)
     path = folder / "fedavg-0" / "partition.json"
-    original = read(folder / "fedavg-0", "partition.json")["dataset"]["hash"]
-    path.write_text(path.read_text().replace(original, "e" * 64, 1))
+    replace(Manifest.load(path), dataset_hash="e" * 64).save(path)
     assert len(groups(folder)) == 3
 
 
@@ -202,11 +204,11 @@ def test_what_is_missing_is_left_out_with_the_reason(page_runs, tmp_path):
 
 def test_who_was_left_out_of_which_rounds(page_runs, tmp_path):
     folder = copied(page_runs, tmp_path, "fedavg-0", "fedavg-1")
-    path = folder / "fedavg-0" / "rounds.jsonl"
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines = read_rounds_of(folder / "fedavg-0")
     lines[1]["excluded"] = {"2": "dropout"}
     lines[2]["participants"], lines[2]["excluded"] = [0, 2], {"0": "straggler", "2": "dropout"}
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines[2]["bytes"] = {way: sent[:2] for way, sent in lines[2]["bytes"].items()}
+    write_rounds(folder / "fedavg-0", lines)
     payload = make_payload(find_runs([folder]))
     lossy, whole = payload["runs"]
     held, nan = lossy["left_out"], float("nan")
@@ -246,9 +248,9 @@ def test_runs_are_found_below_folders_and_told_apart(page_runs, tmp_path):
     found = find_runs([tmp_path])
     assert len(found.runs) == 1
     assert "rounds.jsonl" in found.skipped[0]
-    with pytest.raises(ValueError, match=r"rounds.jsonl: expected whole rounds, got a damaged"):
+    with pytest.raises(ValueError, match=r"rounds.jsonl: line 1, round 0: participants: expected"):
         find_runs([tmp_path / "b" / "same"])
-    with pytest.raises(ValueError, match=r"no run below .* can be read"):
+    with pytest.raises(ValueError, match=r"RUN: no run can be read: .*rounds.jsonl"):
         find_runs([tmp_path / "b"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="without any"):
@@ -276,11 +278,12 @@ def test_many_large_runs_stay_below_five_megabytes(page_runs, tmp_path):
     labels = {"classes": [f"class {k}" for k in range(classes)], "p": p}
     labels["counts"] = dict.fromkeys(("train", "val", "test"), counts)
     (template / "labels.json").write_text(json.dumps(labels))
-    line = json.loads((template / "rounds.jsonl").read_text().splitlines()[-1])
+    line = read_rounds_of(template)[-1]
     for metric in ("received", "post_local"):
         line[metric]["correct"] = [1] * clients
-    lines = [json.dumps({**line, "round": round_}) for round_ in range(rounds + 1)]
-    (template / "rounds.jsonl").write_text("\n".join(lines))
+    write_rounds(template, [{**line, "round": round_} for round_ in range(rounds + 1)])
+    change_json(template / "result.json", rounds=rounds)
+    change_yaml(template / "config.yaml", rounds=rounds)
     for seed in range(20):
         shutil.copytree(template, tmp_path / "many" / f"r{seed}", copy_function=os.link)
         (tmp_path / "many" / f"r{seed}" / "config.yaml").unlink()

@@ -4,9 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cwfed.checks import require_count, require_mapping, require_text
 from cwfed.federated.folder import CHECKPOINTS, CONFIG, PARTITION, ROUNDS
+from cwfed.reading import reading
+from cwfed.report.page.payload import require_shown
 from cwfed.report.run import Run
 from cwfed.results import SNAPSHOTS
+
+_LEFT_OUT = "Left out, since it cannot be read: "
 
 
 @dataclass(frozen=True)
@@ -25,44 +30,38 @@ class Found:
 def find_runs(paths: Sequence[Path]) -> Found:
     """Read run folders, and those anywhere below other folders.
 
-    A run that is damaged is an error where it was named and is passed over where it was only
-    come across.
+    A run that is damaged is passed over.
 
     Raises:
-        ValueError: A path is no folder or holds no run, or a run that was named is damaged.
+        ValueError: A path is no folder or holds no run, or all runs are damaged.
     """
     found = Found()
     seen: set[Path] = set()
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"RUN: expected a run folder or a folder of runs, got {path}")
-        if (path / CONFIG).is_file():
-            if path.resolve() not in seen:
-                found.runs.append(_read(path))
-                seen.add(path.resolve())
-        else:
-            _search(path, found, seen)
+        for folder in [path] if (path / CONFIG).is_file() else _below(path):
+            if folder.resolve() not in seen:
+                seen.add(folder.resolve())
+                _take(folder, found)
+    if not found.runs:
+        raise ValueError(f"RUN: no run can be read: {found.skipped[0].removeprefix(_LEFT_OUT)}")
     return found
 
 
-def _search(path: Path, found: Found, seen: set[Path]) -> None:
+def _take(folder: Path, found: Found) -> None:
+    try:
+        found.runs.append(_read(folder))
+    except ValueError as error:
+        found.skipped.append(f"{_LEFT_OUT}{error}")
+
+
+def _below(path: Path) -> list[Path]:
     folders = [config.parent for config in sorted(path.rglob(CONFIG)) if config.is_file()]
     folders = [folder for folder in folders if is_run(folder)]
     if not folders:
         raise ValueError(f"RUN: expected a run folder or a folder of runs, got {path} without any")
-    readable = 0
-    for folder in folders:
-        try:
-            run = _read(folder)
-        except ValueError as error:
-            found.skipped.append(f"Left out, since it cannot be read: {error}")
-            continue
-        readable += 1
-        if folder.resolve() not in seen:
-            found.runs.append(run)
-            seen.add(folder.resolve())
-    if not readable:
-        raise ValueError(f"RUN: no run below {path} can be read: {found.skipped[-1]}")
+    return folders
 
 
 def is_run(folder: Path) -> bool:
@@ -76,34 +75,28 @@ def is_run(folder: Path) -> bool:
 
 def _read(folder: Path) -> Run:
     run = Run.load(folder)
-    try:
-        check_run(run)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder}: expected a run's files, got damaged ones: {error}") from error
+    check_config(run)
+    require_shown(run)
     return run
 
 
-def check_run(run: Run) -> None:
-    """Touch whatever a page reads of a run's configuration and rounds.
+def check_config(run: Run) -> None:
+    """Check what a page reads of a run's configuration.
 
     Raises:
-        ValueError: A field is missing or of another kind.
+        ValueError: A field is missing or of another kind; the message names the file.
     """
-    for name in ("data", "partition", "algorithm", "client", "trainer"):
-        if not isinstance(run.config.get(name), dict):
-            raise ValueError(f"{run.path}: {name}: expected a mapping in its configuration")
-    int(run.config["seed"]), int(run.config["rounds"])
-    str(run.config["data"]["class_path"]), str(run.config["partition"]["class_path"])
-    try:
-        for line in run.lines:
-            sum(line["bytes"]["up"]), sum(line["bytes"]["down"]), sum(line["seconds"].values())
-            line["mean_R"], line["train_loss"], len(line["participants"])
-            [(int(c), str(why)) for c, why in (line.get("excluded") or {}).items()]
-            for metric in ("received", "post_local"):
-                if line[metric]:
-                    line[metric]["accuracy"], line[metric]["loss"], line[metric]["fairness"]
-                    sum(line[metric]["correct"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{run.path / ROUNDS}: expected whole rounds, got a damaged line {line['round'] + 1}"
-        ) from error
+    with reading(run.path / CONFIG, "a run's configuration"):
+        config = run.config
+        for name in ("data", "partition", "algorithm", "client", "trainer"):
+            require_mapping(config.get(name), name)
+        for name, least in (("seed", 0), ("rounds", 0)):
+            require_count(config.get(name), name, least)
+        for name in ("data", "partition"):
+            require_text(config[name].get("class_path"), f"{name}.class_path")
+        require_text(config["algorithm"].get("name"), "algorithm.name")
+        last = run.lines[-1]["round"] if run.lines else 0
+        if last > config["rounds"]:
+            raise ValueError(
+                f"rounds: expected at least the {last} of {ROUNDS}, got {config['rounds']}"
+            )

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cwfed.data.manifest import Manifest
 from cwfed.federated.folder import PARTITION
-from cwfed.reading import read_text
 from cwfed.records.identity import chosen, config_hash
 from cwfed.report.run import Run
 from cwfed.results import METRICS, make_result
@@ -192,19 +192,22 @@ def read_facts(run: Run, name: str) -> Facts:
 
 def _partition(run: Run, notes: list[str]) -> dict[str, Any]:
     path = run.path / PARTITION
-    try:
-        document = json.loads(read_text(path))
-        return {
-            "hash": str(document["hash"]),
-            "dataset": document["dataset"].get("name"),
-            "dataset_hash": str(document["dataset"]["hash"]),
-            "test": [len(client["test"]) for client in document["clients"]],
-        }
-    except FileNotFoundError:
+    if not path.exists():
         notes.append(f"{PARTITION} is missing: nothing can be said by client, nor compared.")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        notes.append(f"{PARTITION} is damaged: nothing can be said by client, nor compared.")
-    return {}
+        return {}
+    try:
+        manifest = Manifest.load(path)
+    except ValueError as error:
+        notes.append(
+            f"{PARTITION} is damaged: nothing can be said by client, nor compared ({error})."
+        )
+        return {}
+    return {
+        "hash": manifest.hash,
+        "dataset": manifest.dataset_name,
+        "dataset_hash": manifest.dataset_hash,
+        "test": [len(client.test) for client in manifest.clients],
+    }
 
 
 def short_names(runs: list[Run]) -> list[str]:

@@ -1,21 +1,26 @@
 """All that a page shows, as one plain value for JSON."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cwfed import __version__
+from cwfed.reading import reading
 from cwfed.report.page import inside
-from cwfed.report.page.discover import Found
 from cwfed.report.page.facts import CHOICES, Facts, read_facts, short_names
+from cwfed.report.page.html import script_json
 from cwfed.report.page.paper import Identify, fill_table
 from cwfed.report.page.settings import Setting, Variant, make_settings, mean_std
 from cwfed.report.page.words import RULES, summarise
+from cwfed.report.run import Run
 from cwfed.report.tables import Table
 from cwfed.results import METRICS
 
+if TYPE_CHECKING:
+    from cwfed.report.page.discover import Found
+
 
 def make_payload(
-    found: Found, tables: Sequence[Table] = (), identify: Identify | None = None
+    found: "Found", tables: Sequence[Table] = (), identify: Identify | None = None
 ) -> dict[str, Any]:
     """Return what a page of these runs shows.
 
@@ -42,6 +47,21 @@ def make_payload(
         "rules": RULES,
         "notes": [*found.skipped, *([note] if note else [])],
     }
+
+
+def require_shown(run: Run) -> None:
+    """Work out all that a page shows of a run by itself, snapshots aside.
+
+    What its files may say has no end; whatever a page cannot make sense of comes up here, where
+    the run is known, and does not keep others from the page.
+
+    Raises:
+        ValueError: It cannot be shown; the message names the folder.
+    """
+    with reading(run.path, "a run that can be shown"):
+        facts = read_facts(run, run.path.name)
+        settings = [_setting(setting, {id(facts): 0}) for setting in make_settings([facts])]
+        script_json([_run(facts, "", ()), settings])
 
 
 def _setting(setting: Setting, index: Mapping[int, int]) -> dict[str, Any]:
