@@ -93,8 +93,11 @@ def report(options: Namespace) -> int:
             f"--runs, --ledger: expected at least one that exists, got {runs} and {ledger}"
         )
     output = _writable(options.output, "--output")
-    folders = find_finished(runs)
-    lines = gather(ledger, folders)
+    damaged: list[str] = []
+    folders = find_finished(runs, damaged)
+    lines = gather(ledger, folders, damaged)
+    for sentence in damaged:
+        Terminal(stderr=True).say(f"left out, since it is damaged: {sentence}")
     for path in write_report(tables, profile, lines, output, Resolver(), folders):
         Terminal().say(str(path))
     return 0

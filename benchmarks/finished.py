@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, read_result
-from cwfed.reading import require_no_links
+from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, find_result, read_result
+from cwfed.reading import reading, require_no_links
 from cwfed.records.identity import VERSION, cell_hash, identities, portable
 from cwfed.results import METRICS, read_yaml
 from cwfed.round_lines import read_lines
@@ -17,25 +17,39 @@ DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""
 
 
-def find_finished(runs: Path) -> dict[str, list[Path]]:
-    """Return the folders of finished runs below a folder, by identity of their configuration."""
+def find_finished(runs: Path, damaged: list[str] | None = None) -> dict[str, list[Path]]:
+    """Return the folders of finished runs below a folder, by identity of their configuration.
+
+    Args:
+        runs: The folder.
+        damaged: Takes a sentence for each result that is damaged, which is no finished run's.
+    """
     found: dict[str, list[Path]] = {}
     for parent, folders, files in os.walk(runs):
         folders.sort()
-        if RESULT in files and (key := run_key(Path(parent))):
-            found.setdefault(key, []).append(Path(parent))
+        try:
+            result = find_result(Path(parent)) if RESULT in files else None
+        except ValueError as error:
+            result = None
+            if damaged is not None:
+                damaged.append(str(error))
+        if result:
+            found.setdefault(_key(Path(parent), result), []).append(Path(parent))
     return found
 
 
 def run_key(folder: Path) -> str | None:
-    """Return the identity of the configuration of a finished run; None where there is none.
+    """Return the identity of the configuration of a finished run; None where there is none."""
+    result = read_result(folder)
+    return _key(folder, result) if result else None
+
+
+def _key(folder: Path, result: Mapping[str, Any]) -> str:
+    """Return the identity of a finished run's configuration.
 
     A result that an earlier version wrote carries an identity of that version. One whose
     configuration was changed since keeps the identity of its result.
     """
-    result = read_result(folder)
-    if result is None:
-        return None
     with suppress(ValueError, TypeError):
         known = identities(read_yaml(folder / CONFIG, "a configuration"))
         if result["hashes"]["config"] in known:
@@ -54,17 +68,25 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: A file of the run is damaged or a link.
     """
     require_no_links(folder)
-    result = read_result(folder)
+    result = find_result(folder)
     if result is None:
         raise ValueError(f"{folder}: expected a finished run, got one without a whole {RESULT}")
     config = read_yaml(folder / CONFIG, "a configuration")
-    key, lines = run_key(folder), read_lines(folder / ROUNDS)
+    lines = read_lines(folder / ROUNDS)
+    if len(lines) != result["rounds"] + 1:
+        raise ValueError(
+            f"{folder / ROUNDS}: expected the rounds 0 to {result['rounds']} of the result, got "
+            f"{len(lines)} lines"
+        )
+    key = _key(folder, result)
+    with reading(folder / CONFIG, "the configuration of a run"):
+        about = {"cell": cell_hash(config), "config": portable(config)}
     return {
         "key": key,
         "seed": result["seed"],
         "rounds": result["rounds"],
         **{name: labels.get(name) for name in ("table", "row", "column", "profile")},
-        "cell": cell_hash(config),
+        "cell": about["cell"],
         "config_hash": key,
         "identity_version": VERSION,
         "partition_hash": result["hashes"]["partition"],
@@ -74,7 +96,7 @@ def describe_run(folder: Path, labels: Mapping[str, Any]) -> dict[str, Any]:
         "curves": {metric: [_accuracy(line[metric]) for line in lines] for metric in METRICS},
         "hardware": {**result["hardware"], "cpu": labels.get("cpu")},
         "versions": result["versions"],
-        "config": portable(config),
+        "config": about["config"],
     }
 
 

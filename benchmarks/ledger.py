@@ -5,12 +5,13 @@ With it the tables can be rebuilt, and any of their numbers checked, without run
 
 import json
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from cwfed.checksums import opened, sealed
 from cwfed.cli.files import UsageError
 from cwfed.federated.lock import waiting_for
+from cwfed.reading import load_json
 from cwfed.records.identity import VERSION, cell_hash, identities
 from cwfed.results import METRICS, write_atomic
 
@@ -40,12 +41,13 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: It is a link, or a line is damaged; the message names it.
     """
+    return [_line(text, f"{path}: line {number}") for number, text in enumerate(_texts(path), 1)]
+
+
+def _texts(path: Path) -> list[str]:
     if path.is_symlink():
         raise UsageError(f"{path}: expected a ledger, got a link to one; give its own place")
-    if not path.is_file():
-        return []
-    texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [_line(text, f"{path}: line {number}") for number, text in enumerate(texts, 1)]
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
 
 
 def append(path: Path, line: Mapping[str, Any]) -> bool:
@@ -70,18 +72,23 @@ def append(path: Path, line: Mapping[str, Any]) -> bool:
                     "or another manifest; give it a --ledger of its own"
                 )
             return False
-        texts = [json.dumps(each, allow_nan=False) + "\n" for each in [*lines, line]]
-        write_atomic(path, "".join(texts))
+        # The lines that are there stay as they are, with or without checksums.
+        texts = [*_texts(path), json.dumps(sealed(line), allow_nan=False)]
+        write_atomic(path, "".join(f"{text}\n" for text in texts))
     return True
 
 
 def _line(text: str, where: str) -> dict[str, Any]:
     try:
-        line = json.loads(text)
-    except ValueError as error:
+        line = load_json(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: expected a JSON object, got {text[:60]!r}") from error
     if not isinstance(line, dict):
         raise UsageError(f"{where}: expected a JSON object, got {text[:60]!r}")
+    try:
+        line = opened(line)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from error
     for name, kind in _KINDS.items():
         if not isinstance(line.get(name), kind) or isinstance(line[name], bool):
             wanted = {str: "a text", int: "an integer", dict: "a mapping"}[kind]  # type: ignore[index]
@@ -118,8 +125,7 @@ def _check_curve(line: Mapping[str, Any], metric: str, where: str) -> None:
         got = f"{len(curve)}" if isinstance(curve, list) else repr(curve)[:60]
         raise UsageError(f"{where}: curves.{metric}: expected {wanted} accuracies, got {got}")
     for value in curve:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and isfinite(value) and 0 <= value <= 1):
+        if value is not None and not _is_fraction(value):
             raise UsageError(
                 f"{where}: curves.{metric}: expected accuracies in [0, 1] or null, got {value!r}"
             )
@@ -132,8 +138,13 @@ def _check_metric(line: Mapping[str, Any], metric: str, where: str) -> None:
     for choice in ("best", "last", "val_selected"):
         quoted = chosen.get(choice)
         accuracy = quoted.get("accuracy") if isinstance(quoted, dict) else None
-        if quoted is not None and not isinstance(accuracy, float | int):
+        if quoted is not None and not _is_fraction(accuracy):
             raise UsageError(
                 f"{where}: metrics.{metric}.{choice}: expected null or an accuracy, got "
                 f"{quoted!r:.60}"
             )
+
+
+def _is_fraction(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= 1

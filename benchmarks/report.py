@@ -18,18 +18,33 @@ from cwfed.results import write_atomic
 Line = dict[str, Any]
 
 
-def gather(ledger: Path, folders: Folders) -> list[Line]:
+def gather(ledger: Path, folders: Folders, damaged: list[str]) -> list[Line]:
     """Return all finished runs: the ledger's lines, then those of folders that it does not have.
+
+    Args:
+        ledger: The ledger; may be missing.
+        folders: Finished runs by key; of those of one key, the first that is whole counts.
+        damaged: Takes a sentence for each folder that is passed over since it is damaged.
 
     Raises:
         UsageError: The ledger is damaged.
-        ValueError: A run folder is.
     """
     lines = read_ledger(ledger)
     known = {line["key"] for line in lines}
-    return lines + [
-        describe_run(paths[0], {}) for key, paths in sorted(folders.items()) if key not in known
-    ]
+    for key, paths in sorted(folders.items()):
+        if key not in known:
+            lines += _described(paths, damaged)
+    return lines
+
+
+def _described(paths: Sequence[Path], damaged: list[str]) -> list[Line]:
+    """Return the line of the first run that is whole, if there is one."""
+    for path in paths:
+        try:
+            return [describe_run(path, {})]
+        except ValueError as error:
+            damaged.append(str(error))
+    return []
 
 
 def cells_of(table: Table, profile: Profile, resolver: Resolver) -> Cells:
