@@ -17,8 +17,9 @@ from benchmarks.finished import find_finished
 from benchmarks.jobs import Job, Resolver, check_only, expand, select_shard, unique
 from benchmarks.launch import devices, has_warm
 from benchmarks.ledger import LEDGER, read_ledger
+from benchmarks.norms import Folders
 from benchmarks.profiles import PROFILES, Profile
-from benchmarks.report import cells_of, gather, write_report
+from benchmarks.report import Line, cells_of, gather, write_report
 from benchmarks.runner import Runner, Settings
 from benchmarks.spread import measure_spread, spread_markdown
 from benchmarks.summary import sections
@@ -93,14 +94,20 @@ def report(options: Namespace) -> int:
             f"--runs, --ledger: expected at least one that exists, got {runs} and {ledger}"
         )
     output = _writable(options.output, "--output")
+    lines, folders = _gather(ledger, runs)
+    for path in write_report(tables, profile, lines, output, Resolver(), folders):
+        Terminal().say(str(path))
+    return 0
+
+
+def _gather(ledger: Path, runs: Path) -> tuple[list[Line], Folders]:
+    """Return all finished runs, and the folders of those that have one; say what is damaged."""
     damaged: list[str] = []
     folders = find_finished(runs, damaged)
     lines = gather(ledger, folders, damaged)
     for sentence in damaged:
         Terminal(stderr=True).say(f"left out, since it is damaged: {sentence}")
-    for path in write_report(tables, profile, lines, output, Resolver(), folders):
-        Terminal().say(str(path))
-    return 0
+    return lines, folders
 
 
 def spread(options: Namespace) -> int:
@@ -108,7 +115,7 @@ def spread(options: Namespace) -> int:
     profile = _profile(options)
     (table,) = load_tables([options.table])
     output = options.output and output_file("--output", options.output, (".md",))
-    lines = gather(_ledger(options, profile), find_finished(_runs(options)))
+    lines, _ = _gather(_ledger(options, profile), _runs(options))
     found = [
         section
         for section in sections(

@@ -1,6 +1,5 @@
 """Faults from the command line to the run folder, and in the hash of a configuration."""
 
-
 import pytest
 import yaml
 from helpers import SMALL_FIT
