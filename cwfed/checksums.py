@@ -6,10 +6,14 @@ A value carries, as its last field, the first 16 hexadecimal digits of the SHA-2
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 CHECKSUM = "checksum"
+
+
+_DIGITS = re.compile("[0-9a-f]{16}")
 
 
 def checksum(value: Mapping[str, Any]) -> str:
@@ -17,7 +21,7 @@ def checksum(value: Mapping[str, Any]) -> str:
 
     Example:
         >>> checksum({"round": 0})
-        '8a3ca52fd9e44ab6'
+        'a032c79450d3bad8'
     """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
@@ -32,8 +36,11 @@ def opened(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object without its checksum; one without a checksum, as earlier versions wrote it.
 
     Raises:
-        ValueError: The checksum is that of another content.
+        ValueError: The checksum is that of another content, or stands last under another name.
     """
+    last = next(reversed(list(value)), None)
+    if last is not None and CHECKSUM not in value and _DIGITS.fullmatch(str(value[last])):
+        raise ValueError(f"{CHECKSUM}: expected that name before {value[last]}, got {last!r:.40}")
     content = {name: part for name, part in value.items() if name != CHECKSUM}
     if CHECKSUM in value and value[CHECKSUM] != (expected := checksum(content)):
         raise ValueError(

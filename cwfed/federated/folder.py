@@ -154,7 +154,19 @@ class RunFolder:
                 f"({ours.hash[:12]}), got {kept.hash[:12]}: the data set or the configuration has "
                 f"changed"
             )
-        return division_damage(self.path)
+        if kept.to_json() != ours.to_json():
+            return f"{path}: expected what the configuration and the data give, got something else"
+        return self._labels_damage(run)
+
+    def _labels_damage(self, run: PreparedRun) -> str | None:
+        path = self.path / LABELS
+        if not path.exists():
+            return f"{path} is missing"
+        try:
+            same = load_labels(path) == label_record(run)
+        except ValueError as error:
+            return str(error)
+        return None if same else f"{path}: expected the label counts of the data, got others"
 
     def _restore_state(
         self,

@@ -112,3 +112,17 @@ def test_a_line_of_an_earlier_version_is_read_under_its_current_key(tmp_path):
     strange = then | {"config": now["config"] | {"seed": 3}}
     path.write_text(json.dumps(strange) + "\n")
     assert read_ledger(path) == [strange]
+
+
+def test_a_flipped_bit_in_a_line_is_named(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    older = json.dumps(make_line("b", [0.1, 0.25]), separators=(",", ":"))
+    path.write_text(older + "\n")
+    assert append(path, make_line("a", [0.1, 0.25]))
+    whole = path.read_bytes()
+    assert whole.startswith(older.encode() + b"\n"), "lines of earlier versions stay as they are"
+    for at in range(len(older) + 1, len(whole) - 1, 7):
+        for bit in range(8):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :])
+            with pytest.raises(UsageError, match=r"ledger\.jsonl: line [23]: "):
+                read_ledger(path)

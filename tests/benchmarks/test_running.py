@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import change_json
 
 from benchmarks.__main__ import main
 from benchmarks.launch import claim, devices, explain
@@ -24,6 +25,7 @@ from cwfed.data.manifest import Manifest
 from cwfed.federated.lock import is_locked, unlocked_afterwards
 from cwfed.records.identity import config_hash
 from cwfed.round_lines import read_lines
+from cwfed.run_files import load_result
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {
@@ -148,6 +150,28 @@ def test_the_report_needs_no_run_folders(finished, tmp_path):
     assert "2 of 1,000 rounds, generated data" in (tmp_path / "a" / "small.md").read_text()
 
 
+def test_the_report_passes_over_damaged_runs_and_names_them(finished, tmp_path, capsys):
+    table, done = finished
+    runs = tmp_path / "runs"
+    shutil.copytree(done / "cells", runs / "cells")
+    first, second = cells(runs)
+    for folder, name, old in ((first, "rounds.jsonl", "0."), (second, "result.json", "0.")):
+        text = (folder / name).read_text()
+        (folder / name).write_text(text.replace(old, "1.", 1))
+    again = runs / "again"
+    shutil.copytree(next(p for p in cells(done) if p.name == first.name), again)
+    options = ["report", str(table), "--profile", "smoke", "--runs", str(runs)]
+    capsys.readouterr()
+    ledger = ["--ledger", str(tmp_path / "none.jsonl")]
+    assert main([*options, *ledger, "-o", str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().err
+    assert f"left out, since it is damaged: {second / 'result.json'}: expected the result" in said
+    shutil.rmtree(again)
+    assert main([*options, *ledger, "-o", str(tmp_path / "b")]) == 0
+    said = capsys.readouterr().err
+    assert f"left out, since it is damaged: {first / 'rounds.jsonl'}: line 1, round 0:" in said
+
+
 def test_norms_are_drawn_from_run_folders_and_missed_where_there_are_none(finished, tmp_path):
     _, runs = finished
     table = write_table(tmp_path, heatmaps=["local", "fedavg"])
@@ -266,9 +290,8 @@ def test_runs_made_by_hand_are_adopted_if_they_are_the_same(finished, tmp_path):
     (line,) = read_ledger(runs / "ledger.jsonl")
     assert line["hardware"]["cpu"] is None
     # The same configuration on another partition is another run.
-    result = json.loads((hand / "result.json").read_text())
-    result["hashes"]["partition"] = "0" * 64
-    (hand / "result.json").write_text(json.dumps(result))
+    hashes = load_result(hand / "result.json")["hashes"]
+    change_json(hand / "result.json", hashes=hashes | {"partition": "0" * 64})
     assert run(table, runs, "--only", "fedavg") == 0
     assert len(cells(runs)) == 1
 

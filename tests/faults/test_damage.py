@@ -163,3 +163,11 @@ def test_a_checkpoint_of_tensors_that_no_run_writes_is_refused_at_once(trial, li
     (said,) = resume(trial, code=2).strip().splitlines()
     assert "round_000002.pt: expected a state of this version and run, got received with" in said
     assert said.endswith("as a tensor of layout torch.sparse_coo")
+
+
+def test_older_label_counts_are_compared_with_the_data(trial, lines):
+    path = trial.folder / "labels.json"
+    content = opened(json.loads(path.read_text()))
+    content["counts"]["train"][0][0] += 1
+    path.write_text(json.dumps(content))
+    assert f"{path}: expected the label counts of the data" in resume(trial)

@@ -133,7 +133,7 @@ def _apply(change: dict, folder: Path, own_sums: bool) -> None:
         path.write_bytes(data[: change["cut"]])
     elif "flip" in change:
         at, bit = change["flip"]
-        at %= len(data)
+        at %= max(len(data), 1)
         path.write_bytes(data[:at] + bytes([data[at] ^ (1 << bit % 8)]) + data[at + 1 :])
     else:
         path.write_text(_changed_text(change, data.decode(), own_sums))
@@ -172,6 +172,8 @@ def _changed_document(change: dict, name: str, text: str, own_sums: bool) -> str
         parent.insert(last, change["again"])
     elif "remove" in change:
         del parent[last]
+    else:
+        raise LookupError("a list has no names")
     return _written(name, document, own_sums)
 
 
