@@ -224,11 +224,11 @@ def _explain(error: BaseException, stop: Stop) -> str | None:
     """Return in one line why a run ended; None for an error that needs its traceback."""
     if isinstance(error, KeyboardInterrupt):
         return _stopped(stop)
+    if isinstance(error, WorkerError | RunStopped):
+        return str(error)
     if lacking := shortage(error):
         return lacking
-    if isinstance(error, OSError):
-        return f"cannot go on: {explain_os(error)}"
-    return str(error) if isinstance(error, WorkerError | RunStopped) else None
+    return f"cannot go on: {explain_os(error)}" if isinstance(error, OSError) else None
 
 
 def _stopped(stop: Stop) -> str:

@@ -209,13 +209,15 @@ def _serve(
 ) -> None:
     """Do what the pool asks for, until it or its process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be held back
+    unwatched = _die_with_parent()
     models = [one.tensors() for one in shared]
-    servant = watch = None
+    servant = None
     with suppress(EOFError, ConnectionError):
         while True:
             call, arguments = pipe.recv()
             try:
-                watch = watch or _watch_parent()
+                if unwatched:
+                    raise unwatched
                 servant = servant or make()
                 reply = getattr(servant, call)(models, *arguments)
             except Exception as error:
@@ -223,14 +225,16 @@ def _serve(
             pipe.send(reply)
 
 
-def _watch_parent() -> threading.Thread:
-    """Start what ends this process with its parent."""
-    watch = threading.Thread(target=_die_with_parent, daemon=True)
-    watch.start()
-    return watch
+def _die_with_parent() -> RuntimeError | None:
+    """Start what ends this process with its parent; return the error where it cannot be started."""
+    try:
+        threading.Thread(target=_wait_for_parent, daemon=True).start()
+    except RuntimeError as error:
+        return error
+    return None
 
 
-def _die_with_parent() -> None:
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
