@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 CHECKSUM = "checksum"
 
 
@@ -24,6 +26,28 @@ def checksum(value: Mapping[str, Any]) -> str:
         'a032c79450d3bad8'
     """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def arrays_checksum(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the SHA-256 of names, kinds, shapes and bytes of arrays, uint8 ``[32]``."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}/{values.dtype.str}/{values.shape}/".encode())
+        digest.update(values.tobytes())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+def opened_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays without their checksum; those without one, as earlier versions wrote them.
+
+    Raises:
+        ValueError: The checksum is that of other arrays.
+    """
+    content = {name: values for name, values in arrays.items() if name != CHECKSUM}
+    if CHECKSUM in arrays and not np.array_equal(arrays[CHECKSUM], arrays_checksum(content)):
+        raise ValueError(f"{CHECKSUM}: expected that of the arrays, got another")
+    return content
 
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import yaml
 from torch import Tensor
 
 from cwfed.atomic import make_folder, write_atomic
-from cwfed.checksums import sealed
+from cwfed.checksums import CHECKSUM, arrays_checksum, sealed
 from cwfed.functional.fairness import fairness, pooled_accuracy
 from cwfed.reading import MOST_CONFIG, load_yaml, read_text
 from cwfed.round_lines import METRICS
@@ -182,10 +182,11 @@ def snapshot_path(folder: Path, round_: int) -> Path:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write NumPy's ``npz`` atomically; its folder is made if missing."""
+    """Write NumPy's ``npz`` with its checksum atomically; its folder is made if missing."""
     make_folder(path.parent)
     content = io.BytesIO()
-    np.savez_compressed(content, **cast(Any, arrays))
+    # First: where an archive loses members, it is the last.
+    np.savez_compressed(content, **cast(Any, {CHECKSUM: arrays_checksum(arrays), **arrays}))
     write_atomic(path, content.getvalue())
 
 

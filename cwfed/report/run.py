@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cwfed.checksums import opened_arrays
 from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS
 from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
@@ -241,6 +242,7 @@ class Run:
         path = snapshot_path(self.path, wanted)
         held = read_arrays(path)
         with reading(path, "norms of the output layers by client and class"):
+            held = opened_arrays(held)
             upload, received = (_matrix(held[f"norms_{of}"]) for of in ("upload", "received"))
         prefix = "mixing_"
         mixing = {n.removeprefix(prefix): v for n, v in held.items() if n.startswith(prefix)}

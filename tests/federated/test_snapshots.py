@@ -5,9 +5,12 @@ import pytest
 import torch
 from helpers import Keep, run, small_experiment
 
+from cwfed.checksums import opened_arrays
 from cwfed.cli import main
 from cwfed.federated.snapshots import SnapshotWriter
+from cwfed.reading import read_arrays
 from cwfed.report.run import Run
+from cwfed.results import write_arrays
 from cwfed.round_lines import read_lines
 
 FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
@@ -132,4 +135,20 @@ class LoneHead(torch.nn.Module):
 def test_a_model_without_a_base_has_snapshots_too(tmp_path):
     run(small_experiment(model=LoneHead), [SnapshotWriter(tmp_path, 3)])
     arrays = np.load(tmp_path / "snapshots" / "round_000003.npz", allow_pickle=False)
-    assert set(arrays) == {"norms_upload", "norms_received", "mixing_output"}
+    assert set(arrays) == {"checksum", "norms_upload", "norms_received", "mixing_output"}
+
+
+def test_no_flipped_bit_of_a_snapshot_passes(tmp_path):
+    path, norms = tmp_path / "a.npz", np.arange(6, dtype=np.float32).reshape(2, 3)
+    arrays = {"norms_upload": norms, "norms_received": norms + 1, "mixing_output": np.eye(2)}
+    write_arrays(path, arrays)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :])
+            try:
+                held = opened_arrays(read_arrays(path))
+            except ValueError:
+                continue
+            assert held.keys() == arrays.keys(), (at, bit)
+            assert all((held[name] == arrays[name]).all() for name in arrays), (at, bit)
