@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
-from cwfed.cli.files import UsageError, order_arguments, output_file, take_option, user_path
+from cwfed.cli.files import UsageError, order_arguments, take_option, user_path
 from cwfed.cli.guard import FAILED, Terminal, explain_os, setting_up, stop_code
 from cwfed.cli.parser import (
     absolute_paths,
@@ -43,10 +43,8 @@ from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.signals import Stop
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
-from cwfed.figures.style import SUFFIXES
 from cwfed.reading import reading, require_no_links
 from cwfed.report.figure_writer import FigureWriter
-from cwfed.report.partition import partition_table, plot_partition
 from cwfed.report.summary import result_table
 from cwfed.results import read_yaml
 from cwfed.shortage import shortage
@@ -116,32 +114,6 @@ def plan_fit(arguments: Sequence[str]) -> FitPlan:
         path = resumed or _new_folder(config)
         longer = resumed is not None and _is_longer(resumed, config.rounds)
     return FitPlan(parser, config, path, bool(resumed), longer)
-
-
-def partition(arguments: Sequence[str]) -> int:
-    """Print and draw how the data are divided."""
-    parser = make_parser("partition", "Show how a data set is divided among the clients.")
-    parser.add_argument("--plot", type=str | None, default=None, help="Draw it: a .png or .pdf.")
-    parser.add_argument("--save", type=str | None, default=None, help="Write it as JSON.")
-    terminal = Terminal()
-    with setting_up():
-        config = parse(parser, order_arguments(arguments))
-        plot = config.plot and output_file("--plot", config.plot, SUFFIXES)
-        save = config.save and output_file("--save", config.save, (".json",))
-        experiment, _ = build(parser, config)
-        images, manifest = experiment.divide(_data_dir(config))
-        labels, names = images.labels_N, images.class_names
-        terminal.print(partition_table(manifest, labels, names, terminal.width))
-        terminal.say(f"partition {manifest.hash}")
-        if manifest.origin:
-            terminal.say(", ".join(f"{name}: {value}" for name, value in manifest.origin.items()))
-        if plot:
-            plot_partition(manifest, labels, names, plot)
-            terminal.say(f"drawn in {plot}")
-        if save:
-            manifest.save(save)
-            terminal.say(f"written to {save}")
-    return 0
 
 
 def _new_folder(config: Namespace) -> Path:
@@ -247,7 +219,7 @@ def _prepare(
     absolute_paths(config)
     experiment, made = build(parser, config)
     torch.set_num_threads(experiment.trainer.threads)
-    run = experiment.prepare(_data_dir(config))
+    run = experiment.prepare(data_folder(config))
     # What was left open is settled now; a resumed or repeated run finds it there.
     config.trainer = Namespace(**asdict(run.trainer))
     values = plain(parser, config)
@@ -326,5 +298,6 @@ def _show_result(path: Path) -> None:
         terminal.say(f"run folder: {path}{os.sep}")
 
 
-def _data_dir(config: Namespace) -> Path | None:
+def data_folder(config: Namespace) -> Path | None:
+    """Return the folder to search for data, if one was named."""
     return user_path(config.data_dir, "--data_dir") if config.data_dir else None

@@ -27,7 +27,7 @@ GROUPS = {
 }
 """Options that are groups of options."""
 
-NOT_IN_FILES = {"config", "resume", "plot", "save", "trusted_modules"}
+NOT_IN_FILES = {"config", "resume", "plot", "save", "save_pfllib", "trusted_modules"}
 """Options that a file cannot hold."""
 
 

@@ -33,7 +33,7 @@ LONGEST_MESSAGE = 1000
 
 COMMANDS = {
     "fit": ("commands", "fit"),
-    "partition": ("commands", "partition"),
+    "partition": ("partition", "partition"),
     "plot": ("plot", "plot"),
     "report": ("report", "report"),
 }

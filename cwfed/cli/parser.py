@@ -52,7 +52,7 @@ COMPONENTS: dict[str, type] = {
 }
 """Options whose value is chosen by class_path, and the base class that it must have."""
 
-PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save", "trusted_modules")
+PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save", "save_pfllib", "trusted_modules")
 """Options that say where to read and write and whom to trust; not part of what a run is."""
 
 _parsers_yaml = get_loader("yaml")

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
-from cwfed.data.source_order import ORDER, load_order, save_order, source_order
+from cwfed.data.source_order import ORDER, Sizes, SourceOrder, load_order, save_order, source_order
 from cwfed.reading import read_text, require_no_link, require_regular
 
 FORMAT_VERSION = 1
@@ -106,6 +107,7 @@ def write_entry(
     class_names: Sequence[str],
     name: str,
     order: str | None = None,
+    sizes: Sizes | None = None,
 ) -> ImageData:
     """Cache decoded samples in canonical order and return them mapped.
 
@@ -118,34 +120,34 @@ def write_entry(
         class_names: Names by class index.
         name: Name of the data set.
         order: Name of the order in which the samples come, where the source declares it.
+        sizes: See `SourceOrder`.
     """
     canonical = samples.canonical_order()
+    declared = source_order(order, canonical, sizes) if order else None
     temporary = cache_dir / f".writing-{uuid.uuid4().hex}"
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         _remove_stale(cache_dir)
         temporary.mkdir()
-        _fill(temporary, key, samples, canonical, class_names, name, order)
+        _fill(temporary, key, samples, canonical, class_names, name, declared)
         data = _publish(temporary, cache_dir, key)
     except OSError as error:
         log.warning("%s: cannot write the cache (%s); going on without it", cache_dir, error)
-        return in_memory(samples, class_names=class_names, name=name, order=order)
+        data = in_memory(samples, class_names=class_names, name=name)
+        return replace(data, source_order=declared)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     log.info("%s: cached at %s", name, cache_dir / key)
     return data
 
 
-def in_memory(
-    samples: Samples, *, class_names: Sequence[str], name: str, order: str | None = None
-) -> ImageData:
+def in_memory(samples: Samples, *, class_names: Sequence[str], name: str) -> ImageData:
     """Return decoded samples in canonical order without a cache.
 
     Args:
         samples: The decoded samples.
         class_names: Names by class index.
         name: Name of the data set.
-        order: Name of the order in which the samples come, where the source declares it.
     """
     canonical = samples.canonical_order()
     return ImageData(
@@ -154,7 +156,6 @@ def in_memory(
         class_names=tuple(class_names),
         content_hash=samples.content_hash(canonical),
         name=name,
-        source_order=source_order(order, canonical) if order else None,
     )
 
 
@@ -165,7 +166,7 @@ def _fill(
     canonical: np.ndarray,
     class_names: Sequence[str],
     name: str,
-    order: str | None,
+    order: SourceOrder | None,
 ) -> None:
     labels = samples.labels_N[canonical]
     images = samples.images_NCHW
@@ -186,7 +187,7 @@ def _fill(
     }
     if order:
         files.append(ORDER)
-        body["order"] = save_order(folder, source_order(order, canonical))
+        body["order"] = save_order(folder, order)
     body["bytes"] = {file: (folder / file).stat().st_size for file in files}
     meta = {"sha256": hashlib.sha256(_canonical_json(body)).hexdigest(), "meta": body}
     with (folder / "meta.json").open("w", encoding="utf-8") as file:

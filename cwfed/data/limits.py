@@ -15,6 +15,12 @@ MOST_PIXELS = 1 << 25
 MOST_IDX = 1 << 27
 """Bytes of one of MNIST's files, unpacked; the largest has 47 million."""
 
+MOST_PFLLIB = 1 << 31
+"""Bytes that a client's file may unpack to; half of Tiny ImageNet as floats has as many."""
+
+MOST_PFLLIB_RATIO = 200
+"""How much smaller floats of images may be packed; those of MNIST are at a thirtieth."""
+
 
 def require_memory(what: str, count: int, shape: tuple[int, ...]) -> None:
     """Raise ValueError where decoded images would not fit into the machine's memory.

@@ -17,6 +17,8 @@ from torch import Tensor
 from cwfed.reading import require_regular
 
 ORDER = "order.npy"
+Sizes = tuple[tuple[int, int], ...]
+"""Sizes of each client's training and test part."""
 
 
 @dataclass(frozen=True)
@@ -27,32 +29,37 @@ class SourceOrder:
         name: What the order is, for people.
         indices_N: int64, a permutation: the canonical index of the source's first sample, of its
             second, and so on.
+        sizes: Where the source comes divided among clients: sizes of each client's training and
+            test part, which stand one after the other in this order.
     """
 
     name: str
     indices_N: Tensor
+    sizes: Sizes | None = None
 
 
-def source_order(name: str, canonical: np.ndarray) -> SourceOrder:
+def source_order(name: str, canonical: np.ndarray, sizes: Sizes | None = None) -> SourceOrder:
     """Return the order in which samples were read.
 
     Args:
         name: Name of that order.
         canonical: Permutation that puts what was read into canonical order.
+        sizes: See `SourceOrder`.
     """
     indices_N = np.empty(len(canonical), dtype=np.int64)
     indices_N[canonical] = np.arange(len(canonical))
-    return SourceOrder(name, torch.from_numpy(indices_N))
+    return SourceOrder(name, torch.from_numpy(indices_N), sizes)
 
 
-def save_order(folder: Path, order: SourceOrder) -> dict[str, str]:
+def save_order(folder: Path, order: SourceOrder) -> dict[str, Any]:
     """Write an order into a cache entry and return what its ``meta.json`` says of it."""
     indices_N = order.indices_N.numpy()
     with (folder / ORDER).open("wb") as file:
         np.save(file, indices_N, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
-    return {"name": order.name, "sha256": _sha256(indices_N)}
+    sizes = {"sizes": [list(pair) for pair in order.sizes]} if order.sizes else {}
+    return {"name": order.name, "sha256": _sha256(indices_N), **sizes}
 
 
 def load_order(folder: Path, said: Mapping[str, Any], count: int) -> SourceOrder:
@@ -76,7 +83,17 @@ def load_order(folder: Path, said: Mapping[str, Any], count: int) -> SourceOrder
         raise ValueError(f"{ORDER}: expected {expected}, found {found}")
     if not np.array_equal(np.sort(indices_N), np.arange(count)):
         raise ValueError(f"{ORDER}: expected every sample once")
-    return SourceOrder(said["name"], torch.from_numpy(indices_N))
+    return SourceOrder(said["name"], torch.from_numpy(indices_N), _sizes(said, count))
+
+
+def _sizes(said: Mapping[str, Any], count: int) -> Sizes | None:
+    if "sizes" not in said:
+        return None
+    sizes = tuple((train, test) for train, test in said["sizes"])
+    every = [size for pair in sizes for size in pair]
+    if not all(type(size) is int and size >= 0 for size in every) or sum(every) != count:
+        raise ValueError(f"sizes: expected integers with the sum {count}")
+    return sizes
 
 
 def _sha256(indices_N: np.ndarray) -> str:

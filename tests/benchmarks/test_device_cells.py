@@ -14,6 +14,7 @@ from benchmarks.device_fits import _ENDLESS, CannotMeasure, Fitting, calibrate
 from benchmarks.device_results import Cell, publish
 from benchmarks.device_schedule import Paces, Schedule
 from cwfed.cli.files import find_algorithm, find_config
+from cwfed.own_modules import SAFE_FLAGS
 
 FAKE = str(Path(__file__).with_name("fake_fit.py"))
 
@@ -230,8 +231,10 @@ def test_the_command_of_a_cell(tmp_path):
     command = Fitting(tmp_path, ["--seed", "3"])(
         "c/m", tmp_path / "r", 7, {"--trainer.kernel": "k"}
     )
-    assert command[1:4] == ["-m", "cwfed", "fit"]
-    given = dict(zip(command[4::2], command[5::2], strict=True))
+    begin = [*SAFE_FLAGS, "-m", "cwfed", "fit"]
+    options = command[1 + len(begin) :]
+    assert command[1:][: len(begin)] == begin
+    given = dict(zip(options[::2], options[1::2], strict=True))
     assert given == {
         "--config": "c",
         "--algorithm": "m",

@@ -237,7 +237,8 @@ def rename_as_version_0_1(runs):
         old, new = config_hash(config, 1), config_hash(config)
         result = folder / "result.json"
         if result.exists():
-            result.write_text(result.read_text().replace(new, old))
+            hashes = json.loads(result.read_text())["hashes"] | {"config": old}
+            change_json(result, hashes=hashes)
         for path in [*folder.parent.glob(f"*{new[:12]}*")]:
             path.rename(path.with_name(path.name.replace(new[:12], old[:12])))
 

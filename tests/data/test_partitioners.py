@@ -10,7 +10,14 @@ import torch
 from cwfed.data import partitioners
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import make_manifest
-from cwfed.data.partitioners import IID, Dirichlet, FromManifest, Partitioner, Pathological
+from cwfed.data.partitioners import (
+    IID,
+    Dirichlet,
+    FromManifest,
+    FromSource,
+    Partitioner,
+    Pathological,
+)
 from cwfed.data.partitioners.released import Released
 
 
@@ -25,7 +32,7 @@ def discovered():
     return [
         cls
         for _, cls in inspect.getmembers(partitioners, inspect.isclass)
-        if issubclass(cls, Partitioner) and cls is not Partitioner
+        if issubclass(cls, Partitioner) and cls not in (Partitioner, FromSource)
     ]
 
 

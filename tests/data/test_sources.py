@@ -13,6 +13,9 @@ from image_files import encode, small_images, write_cifar, write_mnist_idx, writ
 from torchvision import datasets
 
 from cwfed.data import sources
+from cwfed.data.manifest import make_manifest
+from cwfed.data.partitioners import IID
+from cwfed.data.pfllib_writer import save_pfllib
 from cwfed.data.sources import (
     CIFAR10,
     CIFAR100,
@@ -20,6 +23,7 @@ from cwfed.data.sources import (
     Digits,
     ImageFolder,
     Parquet,
+    PFLlib,
     Source,
     SyntheticImages,
     TinyImageNet,
@@ -117,6 +121,10 @@ def any_source(request, tmp_path, monkeypatch):
         if kind is ImageFolder:
             return ImageFolder(str(tmp_path / "tiny" / "train"))
         return TinyImageNet(str(tmp_path / "tiny"), num_classes=3)
+    if kind is PFLlib:
+        data = SyntheticImages(num_classes=3, samples_per_class=7).load()
+        save_pfllib(data, make_manifest(data, IID(2), seed=0), IID(2), tmp_path / "pfllib")
+        return PFLlib(str(tmp_path / "pfllib"))
     return {
         Digits: Digits,
         SyntheticImages: lambda: SyntheticImages(num_classes=3, samples_per_class=7),

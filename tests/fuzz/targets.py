@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pickle
 import random
 import sys
 import tempfile
@@ -9,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from cwfed.cli.files import UsageError, order_arguments
 from cwfed.cli.main import main
 from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
 from cwfed.cli.trust import restrict_imports
+from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest
 from cwfed.federated.lock import unlocked_afterwards
@@ -59,7 +63,7 @@ def make_target(name: str, folder: Path) -> Target:
     return _MAKERS[name](folder)
 
 
-READERS = ("config", "manifest", "run", "checkpoint")
+READERS = ("config", "manifest", "run", "checkpoint", "arrays")
 WHOLE = ("resume", "page")
 TARGETS = (*READERS, *WHOLE)
 ALL = "all"
@@ -107,6 +111,14 @@ def _manifest(folder: Path) -> Target:
     path = folder / "partition.json"
     seeds = [(_small_run() / "partition.json").read_bytes()]
     return Target(seeds, path.write_bytes, lambda: Manifest.load(path))
+
+
+def _arrays(folder: Path) -> Target:
+    """A client's images and labels, as PFLlib pickles them."""
+    path = folder / "arrays.pickle"
+    held = {"x": np.zeros((2, 1, 2, 2), dtype=np.float32), "y": np.arange(2)}
+    seeds = [pickle.dumps(np.array(held, dtype=object), protocol) for protocol in (3, 4)]
+    return Target(seeds, path.write_bytes, lambda: unpickle_arrays(path.read_bytes()))
 
 
 def _run(folder: Path) -> Target:
@@ -175,6 +187,7 @@ _MAKERS: dict[str, Callable[[Path], Target]] = {
     "manifest": _manifest,
     "run": _run,
     "checkpoint": _checkpoint,
+    "arrays": _arrays,
     "resume": _resume,
     "page": _page,
 }

@@ -3,12 +3,13 @@
 from cwfed.data.partitioners.base import Partitioner
 from cwfed.data.partitioners.own import IID, Dirichlet, Pathological
 from cwfed.data.partitioners.released import ReleasedDirichlet, ReleasedPathological
-from cwfed.data.partitioners.saved import FromManifest
+from cwfed.data.partitioners.saved import FromManifest, FromSource
 
 __all__ = [
     "IID",
     "Dirichlet",
     "FromManifest",
+    "FromSource",
     "Partitioner",
     "Pathological",
     "ReleasedDirichlet",

@@ -106,12 +106,14 @@ class Released(Partitioner):
         }
 
     def _source_order(self, data: ImageData) -> SourceOrder | None:
-        if self.order == "source" and data.source_order is None:
+        # A source that comes divided stands client by client, not as it was published.
+        whole = data.source_order if data.source_order and not data.source_order.sizes else None
+        if self.order == "source" and whole is None:
             raise ValueError(
                 f"order: expected a source that declares an order, such as {data.name}'s published "
                 f"files, got one that declares none; take content or auto"
             )
-        return None if self.order == "content" else data.source_order
+        return None if self.order == "content" else whole
 
 
 class ReleasedDirichlet(Released):

@@ -65,3 +65,57 @@ class FromManifest(Partitioner):
                 f"path: {self.path} divides another data set "
                 f"({self._manifest.dataset_name}): expected {what} {expected}, got {got}"
             )
+
+
+class FromSource(Partitioner):
+    """The partition with which the data come, such as those of PFLlib's folders.
+
+    Training and test parts are those of the source, whatever ``train_fraction`` and the seed say.
+    A validation part is cut from training samples by the run's seed and ``val_fraction``.
+
+    Attributes:
+        num_clients: 0 until the data are there.
+    """
+
+    def __init__(self) -> None:
+        self.num_clients = 0
+
+    def split(self, labels_N: Tensor, num_classes: int, seed: int) -> list[np.ndarray]:
+        """Refuse: labels do not say who holds them.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("FromSource: expected a data set that comes divided, got labels alone")
+
+    def train_test(
+        self, data: ImageData, *, seed: int, train_fraction: float
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Give back each client's train and test parts.
+
+        Args:
+            data: A data set that comes divided among clients.
+            seed: Changes nothing.
+            train_fraction: Changes nothing.
+
+        Returns:
+            For each client its sorted train and test indices.
+
+        Raises:
+            ValueError: If the data do not come divided.
+        """
+        order = data.source_order
+        if order is None or order.sizes is None:
+            raise ValueError(
+                f"FromSource: expected data that come divided among clients, such as PFLlib's "
+                f"folders (--data PFLlib), got {data.name}"
+            )
+        ends = np.cumsum([size for pair in order.sizes for size in pair])
+        parts = [np.sort(part) for part in np.split(order.indices_N.numpy(), ends[:-1])]
+        self.num_clients = len(order.sizes)
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
+    def origin(self, data: ImageData) -> Origin | None:
+        """Return that the source has divided the data, and how it lists them."""
+        order = data.source_order
+        return {"partitioner": "FromSource", "order": f"source: {order.name}"} if order else None

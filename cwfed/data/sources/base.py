@@ -14,6 +14,7 @@ from cwfed.data.cache import cache_key, read_entry, resolve_cache_dir, user_cach
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
 from cwfed.data.limits import printable
+from cwfed.data.source_order import Sizes
 from cwfed.reading import require_regular
 
 log = logging.getLogger("cwfed")
@@ -55,10 +56,13 @@ class Reading:
     Attributes:
         samples: The decoded samples.
         class_names: Names by class index.
+        sizes: Where the samples come divided among clients: sizes of each client's training and
+            test part, one after the other.
     """
 
     samples: Samples
     class_names: tuple[str, ...]
+    sizes: Sizes | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,13 @@ class FileSource(Source):
         self._check(reading.samples, found.files)
         names = [printable(name) for name in reading.class_names]
         return write_entry(
-            cache, key, reading.samples, class_names=names, name=self.name, order=found.order
+            cache,
+            key,
+            reading.samples,
+            class_names=names,
+            name=self.name,
+            order=found.order,
+            sizes=reading.sizes,
         )
 
     @abstractmethod
