@@ -44,12 +44,34 @@ def user_path(text: str, option: str) -> Path:
     Raises:
         UsageError: It cannot be a path, or names an unknown user.
     """
+    check_text(text, option)
     try:
         path = Path(text).expanduser()
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(f"{option}: expected a usable path, got {text[:80]!r}: {error}") from error
     return path
+
+
+def check_text(text: str, option: str, *, named: bool = False) -> None:
+    """Check that a text can be the name of a file and, if so asked, be written to one.
+
+    Args:
+        text: What a user gave.
+        option: The option, for the message.
+        named: Whether files of the run will hold it.
+
+    Raises:
+        UsageError: It holds a NUL character, or what is not UTF-8.
+    """
+    if "\0" in text:
+        raise UsageError(f"{option}: expected a text without NUL characters, got {text[:80]!r}")
+    if named and not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            known = text[:80].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            raise UsageError(f"{option}: expected a text in UTF-8, got {known}") from error
 
 
 def find_config(text: str, option: str = "--config") -> Path:

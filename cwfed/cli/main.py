@@ -1,5 +1,6 @@
 """``cwfed fit``, ``cwfed partition``, ``cwfed plot`` and ``cwfed report``."""
 
+import io
 import logging
 import os
 import sys
@@ -106,8 +107,30 @@ class _Stderr(logging.Handler):
 
 
 @contextmanager
+def _any_text() -> Iterator[None]:
+    """Let a strict terminal show an escape for what it has no letter for, in a block."""
+    before = []
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            before.append((stream, stream.errors))
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream, errors in before:
+            with suppress(OSError, ValueError):
+                stream.reconfigure(errors=errors)
+
+
+@contextmanager
 def showing_messages() -> Iterator[None]:
     """Show the package's messages for the length of a command."""
+    with _any_text(), _logging():
+        yield
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
     logger, handler = logging.getLogger("cwfed"), _Stderr()
     level = logger.level
     logger.addHandler(handler)

@@ -81,7 +81,7 @@ def check_numbers(config: Namespace, odd: Sequence[Written]) -> None:
         value = _value(config, number.option)
         if isinstance(value, int | float) and not isinstance(value, bool):
             raise _refusal(number)
-    for option, value in _leaves(config.as_dict(), ()):
+    for option, value in leaves(config):
         if isinstance(value, int) and abs(value) >= MOST_INTEGER:
             raise UsageError(f"{option}: expected a number below 2**63, got {_digits(value)}")
 
@@ -119,6 +119,11 @@ def _value(config: Any, option: str) -> Any:
             config = inner
         config = config.get(key, _NOTHING)
     return config
+
+
+def leaves(config: Namespace) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a configuration with their dotted names."""
+    return _leaves(config.as_dict(), ())
 
 
 def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

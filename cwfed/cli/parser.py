@@ -24,10 +24,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
-from cwfed.cli.files import REPLACING, UsageError, load_mapping, user_path
+from cwfed.cli.files import REPLACING, UsageError, check_text, load_mapping, user_path
 from cwfed.cli.guard import setting_up
 from cwfed.cli.messages import explain
-from cwfed.cli.numbers import check_numbers, odd_numbers, refuse_large, refuse_odd
+from cwfed.cli.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
 from cwfed.cli.trust import restrict_imports
 from cwfed.cli.written import check_lists, written
 from cwfed.data.partitioners import Partitioner
@@ -182,6 +182,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         refuse_large(odd)
         raise UsageError(f"expected numbers that a computer can hold: {error}") from error
     check_numbers(config, odd)
+    _check_texts(config)
     _check_optimizer(config.client.optimizer)
     return config
 
@@ -260,6 +261,13 @@ def absolute_paths(config: Namespace) -> None:
             arguments.path = str(user_path(path, f"{option}.path").resolve())
         elif isinstance(path, list):
             arguments.path = [str(user_path(p, f"{option}.path").resolve()) for p in path]
+    _check_texts(config)
+
+
+def _check_texts(config: Namespace) -> None:
+    for option, value in leaves(config):
+        if isinstance(value, str):
+            check_text(value, option, named=True)
 
 
 def _model_factory(choice: Namespace) -> ModelFactory:
