@@ -8,7 +8,8 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmarks.summary import Entry, Section
 from benchmarks.tables import Column
-from cwfed.figures.style import COLOURS
+from cwfed.figures.style import COLOURS, figure_bytes
+from cwfed.results import write_atomic
 
 # Line styles tell apart what is beyond the palette.
 _STYLES = ("-", "--", ":", "-.")
@@ -50,20 +51,15 @@ def plot_column(section: Section, column: Column, path: Path) -> bool:
         colour = COLOURS[number % len(COLOURS)]
         marker = "o" if len(rounds) <= _MARKED else ""
         axes.plot(
-            rounds, accuracies, style, color=colour, label=_literal(label), linewidth=1.3,
+            rounds, accuracies, style, color=colour, label=label, linewidth=1.3,
             marker=marker, markersize=3,
         )  # fmt: skip
     axes.set(xlabel="round", ylabel="test accuracy (%)")
     title = f"{section.table.title}: {column.title}, {section.label}"
-    axes.set_title(_literal(title), fontsize=10, wrap=True)
+    axes.set_title(title, fontsize=10, wrap=True)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.9", linewidth=0.5)
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    figure.savefig(path, dpi=150)
+    write_atomic(path, figure_bytes(figure))
     return True
-
-
-def _literal(text: str) -> str:
-    """Return a text that Matplotlib shows as it is: a pair of dollars would be a formula."""
-    return text.replace("$", r"\$")

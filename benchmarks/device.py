@@ -29,6 +29,7 @@ from typing import IO
 
 from benchmarks.deadline import Deadline, duration, process_age
 from cwfed.own_modules import SAFE_FLAGS
+from cwfed.texts import shown
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")
@@ -68,7 +69,7 @@ class Log:
             for stream in (sys.stdout, self.file):
                 # Whoever stops reading does not stop the work.
                 with suppress(OSError):
-                    stream.write(f"{text}\n")
+                    stream.write(f"{shown(text)}\n")
                     stream.flush()
 
 

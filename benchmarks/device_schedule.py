@@ -19,6 +19,7 @@ from benchmarks.device_fits import (
     stop,
 )
 from benchmarks.device_results import Cell, publish
+from cwfed.texts import shown
 
 _MARGIN = 1.05
 """Writing a round's line is not in its seconds."""
@@ -218,5 +219,5 @@ class Schedule:
 
 def say(text: str) -> None:
     """Print a line."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{shown(text)}\n")
     sys.stdout.flush()

@@ -107,7 +107,7 @@ def searching_named() -> Iterator[None]:
             sys.meta_path.remove(finder)
 
 
-def forget_current_folder(first: bool = True) -> list[tuple[int, str]]:
+def forget_current_folder(first: bool = True) -> None:
     """Take the current folder from Python's path, unless a person or an installation put it there.
 
     ``python -m`` and ``python -c`` put it first, and an empty entry of ``PYTHONPATH`` (``:/more``)
@@ -115,33 +115,18 @@ def forget_current_folder(first: bool = True) -> list[tuple[int, str]]:
 
     Args:
         first: Also where it stands first; False takes only what such an entry has put there.
-
-    Returns:
-        What was taken and from where, for `remember_current_folder`.
     """
     try:
         here = os.getcwd()
     except FileNotFoundError:
-        return []
+        return
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here in asked or "." in asked or os.path.realpath(here) == _ROOT:
-        return []
-    by_accident = asked != [""] and "" in asked
-    taken = [
-        (index, entry)
-        for index, entry in enumerate(sys.path)
-        if (first and (entry == "" or (index == 0 and entry == here)))
-        or (by_accident and entry == here)
-    ]
-    for index, _ in reversed(taken):
-        del sys.path[index]
-    return taken
-
-
-def remember_current_folder(taken: Iterable[tuple[int, str]]) -> None:
-    """Give back what `forget_current_folder` has taken."""
-    for index, entry in taken:
-        sys.path.insert(index, entry)
+        return
+    if first and sys.path[:1] in ([""], [here]):
+        del sys.path[0]
+    if asked != [""] and "" in asked:
+        sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
 
 
 @contextmanager

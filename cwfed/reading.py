@@ -90,9 +90,9 @@ def require_no_link(path: Path, reason: str) -> None:
 
 
 def _made_by_wandb(*parts: str) -> bool:
-    if len(parts) == 2 and parts[0] == _WANDB:
-        return parts[1].startswith("latest-run") or bool(re.match(r"debug.*\.log", parts[1]))
-    return False
+    in_its_folder = len(parts) == 2 and parts[0] == _WANDB
+    # A process that is killed leaves its number behind the name.
+    return in_its_folder and bool(re.fullmatch(r"(latest-run|debug[\w-]*\.log)(\.\d+)?", parts[1]))
 
 
 def read_text(path: Path, most: int = MOST_TEXT, errors: str = "strict") -> str:

@@ -295,9 +295,9 @@ _DATA_DIR_HELP = (
     "the zip). Default: the environment variable CWFED_DATA, else a folder in the user's cache."
 )
 _TRUSTED_HELP = (
-    "Modules that configurations may name, with all below them, beside cwfed and torch.optim; the "
-    "current folder is searched only if . is among them. For configurations that others wrote. "
-    "Default: the environment variable CWFED_TRUSTED_MODULES, else any module."
+    "Modules that configurations may name, with all below them, beside cwfed and torch.optim; "
+    "those in the current folder are found only if . is among them. For configurations that "
+    "others wrote. Default: the environment variable CWFED_TRUSTED_MODULES, else any module."
 )
 _RUN_DIR_HELP = "The run folder itself; new or empty. Default: a new folder below runs/."
 _RESUME_HELP = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from cwfed.cli.files import UsageError
-from cwfed.own_modules import forget_current_folder, remember_current_folder, searching_named
+from cwfed.own_modules import forget_current_folder, searching_named
 
 OPTION = "--trusted_modules"
 VARIABLE = "CWFED_TRUSTED_MODULES"
@@ -54,16 +54,15 @@ def take_trusted(arguments: Sequence[str]) -> tuple[list[str] | None, list[str]]
 def searching(trusted: Sequence[str] | None) -> Iterator[None]:
     """Let Python find in the current folder what a class_path names, or nothing, where not trusted.
 
+    The folder is taken from Python's path for good: libraries import also while a process ends.
+
     Args:
         trusted: What `take_trusted` returned.
     """
     allowed = trusted is None or HERE in trusted
-    taken = forget_current_folder(first=not allowed)
-    try:
-        with searching_named() if allowed else nullcontext():
-            yield
-    finally:
-        remember_current_folder(taken)
+    forget_current_folder(first=not allowed)
+    with searching_named() if allowed else nullcontext():
+        yield
 
 
 def restrict_imports(trusted: Sequence[str] | None) -> None:

@@ -30,7 +30,7 @@ class Algorithm:
     """The method.
 
     Attributes:
-        name: Name of the method in results and tables.
+        name: Name of the method in results, tables and folders: at most 100 bytes, no slashes.
         aggregator: The server side.
         objectives: Terms that local training adds to cross-entropy.
         phases: Phases of local training; null is one that trains everything.

@@ -84,15 +84,19 @@ def figure_bytes(figure: "Figure", suffix: str = ".png", dpi: int = 150) -> byte
 
 @contextmanager
 def plain_text(figure: "Figure") -> Iterator[None]:
-    """Draw names as they are: two dollar signs in one would be taken for a formula."""
+    """Draw names as they are: two dollar signs in one would be taken for a formula.
+
+    A file ``matplotlibrc`` in the current folder may ask for LaTeX, which would obey them.
+    """
     from matplotlib import rc_context
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         text.set_parse_math(False)
+        text.set_usetex(False)
     # Ticks are made while the figure is drawn.
-    with rc_context({"text.parse_math": False}):
+    with rc_context({"text.parse_math": False, "text.usetex": False}):
         yield
 
 

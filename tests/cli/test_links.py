@@ -72,7 +72,18 @@ def command(*arguments):
         return main(list(map(str, arguments)))
 
 
-FOLDERS = ["x", "checkpoints", "snapshots", "figures", "models", "wandb", "wandb/run-1", ".x.tmp"]
+FOLDERS = [
+    "x",
+    "wandb/latest-run-1-abc",
+    "wandb/sub",
+    "checkpoints",
+    "snapshots",
+    "figures",
+    "models",
+    "wandb",
+    "wandb/run-1",
+    ".x.tmp",
+]
 FILES = ["config.yaml", "rounds.jsonl", "partition.json", "labels.json", "result.json"]
 FILES += ["clients.csv", "wandb_id.txt", "checkpoints/round_000001.pt", "figures/curves.png"]
 

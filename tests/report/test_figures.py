@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 from helpers import SMALL_FIT
+from matplotlib import rc_context
 from PIL import Image
 
 import cwfed
@@ -148,6 +149,14 @@ def test_a_name_is_no_formula():
     axes = panels(figure)[0]
     axes.set_yticks(range(2), ["$\\foo{$", "ab"])
     assert figure_bytes(figure) != drawn
+
+
+def test_no_file_beside_it_makes_a_name_a_program_of_latex(tmp_path):
+    figure = heatmap_figure([Heatmap("plain", np.full((2, 2), 0.5))], classes=["a", "b"])
+    drawn = figure_bytes(figure)
+    with rc_context({"text.usetex": True}):  # as a matplotlibrc in the current folder has it
+        figure = heatmap_figure([Heatmap("plain", np.full((2, 2), 0.5))], classes=["a", "b"])
+        assert figure_bytes(figure) == drawn
 
 
 def test_many_runs_stay_within_a_page():
