@@ -3,6 +3,7 @@
 ``python -m benchmarks.speed`` measures, on generated images of the shapes of MNIST and CIFAR-10,
 a round of FedAvg with the four-layer CNN: every contender in a process of its own, one round of
 each in turn, medians over the turns. Only ratios within one run mean something on a busy machine.
+``--data_dir DIR`` takes as many images of the data sets themselves.
 ``--scaling`` measures instead how a round grows with the number of clients at fixed samples each.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -21,8 +23,9 @@ import torch
 
 from benchmarks.plain import TensorLoop, TupleLoop
 from cwfed.aggregators import FedAvg
+from cwfed.data.images import ImageData
 from cwfed.data.partitioners import IID
-from cwfed.data.sources import SyntheticImages
+from cwfed.data.sources import CIFAR10, MNIST, Source, SyntheticImages
 from cwfed.federated import (
     Algorithm,
     Experiment,
@@ -39,8 +42,34 @@ SHAPES = {"MNIST": (1, 28), "CIFAR-10": (3, 32)}
 """Channels and image size."""
 
 ENGINES = ("sequential", "parallel", "vectorized")
+REAL = {"MNIST": MNIST, "CIFAR-10": CIFAR10}
 Seconds = dict[str, float]
 EVALUATIONS = ("evaluate_received", "evaluate_post_local")
+
+
+class Spaced(Source):
+    """Some images of another source, evenly spaced over its order, so of all classes.
+
+    Args:
+        source: The whole data set.
+        count: How many images.
+    """
+
+    def __init__(self, source: Source, count: int) -> None:
+        self.whole, self.count, self.name = source, count, source.name
+
+    def load(self, data_dir: Path | None = None, *, cache_dir: Path | None = None) -> ImageData:
+        """Return the images.
+
+        Raises:
+            ValueError: There are fewer.
+        """
+        data = self.whole.load(data_dir, cache_dir=cache_dir)
+        if not 0 < self.count <= len(data):
+            raise ValueError(f"samples: expected at most {len(data)} in all, got {self.count}")
+        kept = torch.arange(self.count) * len(data) // self.count
+        images, labels = data.images_NCHW[kept], data.labels_N[kept]
+        return replace(data, images_NCHW=images, labels_N=labels, source_order=None)
 
 
 @dataclass(frozen=True)
@@ -51,24 +80,37 @@ class Setting:
         shape: Key of `SHAPES`.
         clients: M.
         samples: Samples of a client, training and test together.
+        data_dir: Folder of the real data sets; None takes generated images.
     """
 
     shape: str
     clients: int = 20
     samples: int = 1000
+    data_dir: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the images for people."""
+        return self.shape if self.data_dir is None else f"{self.shape}, real images"
+
+    def source(self) -> Source:
+        """Return where the images come from, as many as the clients need."""
+        total = self.clients * self.samples
+        if self.data_dir is not None:
+            return Spaced(REAL[self.shape](), total)
+        channels, size = SHAPES[self.shape]
+        return SyntheticImages(10, total // 10, size, channels)
 
     def prepare(self, engine: str) -> PreparedRun:
         """Return a run of FedAvg on it."""
-        channels, size = SHAPES[self.shape]
-        total = self.clients * self.samples
         return Experiment(
-            SyntheticImages(10, total // 10, size, channels),
+            self.source(),
             IID(self.clients),
             CNN4,
             Algorithm("fedavg", FedAvg()),
             rounds=1000,
             trainer=TrainerOptions("cpu", engine=engine),  # type: ignore[arg-type]
-        ).prepare()
+        ).prepare(Path(self.data_dir) if self.data_dir else None)
 
     def steps(self) -> int:
         """Return the training steps of a round."""
@@ -158,7 +200,7 @@ def speed_table(setting: Setting, engines: Sequence[str], turns: int) -> str:
     times = {name: typical(rounds) for name, (_, rounds) in measured.items()}
     plain, tuples = times["plain loop, tensors"][0], times["plain loop, list of tuples"][2]
     lines = [
-        f"| {setting.shape}, {setting.clients} clients, {setting.steps()} steps | ms a step | one "
+        f"| {setting.name}, {setting.clients} clients, {setting.steps()} steps | ms a step | one "
         "evaluation, share of the round | training, plain loop = 1 | round, list of tuples = 1 |",
         "|---|---|---|---|---|",
     ]
@@ -197,13 +239,15 @@ def product_limit(setting: Setting, turns: int) -> float:
     return 1000 * median(products() for _ in range(20 * turns))
 
 
-def scaling_table(engine: str, counts: Sequence[int], samples: int, turns: int) -> str:
+def scaling_table(
+    engine: str, counts: Sequence[int], samples: int, turns: int, data_dir: str | None = None
+) -> str:
     """Return the Markdown table of rounds by number of clients."""
     lines = [
         f"| clients ({samples} samples each, {engine}) | seconds a round | ms a client |",
         "|---|---|---|",
     ]
-    settings = [Setting("CIFAR-10", clients, samples) for clients in counts]
+    settings = [Setting("CIFAR-10", clients, samples, data_dir) for clients in counts]
     served = {str(s.clients): partial(run_engine, s, engine) for s in settings}
     for name, (_, rounds) in measure(served, turns).items():
         whole = typical(rounds)[2]
@@ -220,16 +264,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--data_dir", metavar="DIR", help="real images; default: generated ones")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     out = sys.stdout
     out.write(f"{platform.processor() or platform.machine()}, torch {torch.__version__}\n\n")
     if options.scaling:
         for engine in options.engines:
-            out.write(scaling_table(engine, options.clients, options.samples, options.turns) + "\n")
+            sizes = (options.clients, options.samples, options.turns)
+            out.write(scaling_table(engine, *sizes, options.data_dir) + "\n")
         return 0
     for shape in options.shapes:
-        setting = Setting(shape, options.clients[0], options.samples)
+        setting = Setting(shape, options.clients[0], options.samples, options.data_dir)
         out.write(speed_table(setting, options.engines, options.turns))
         limit = product_limit(replace(setting), options.turns)
         out.write(f"\nMatrix products alone, one core: {limit:.2f} ms a step.\n\n")

@@ -73,6 +73,21 @@ def test_the_table_compares_training_with_tensors_and_rounds_with_tuples(monkeyp
     assert lines[-1] == "| parallel (2 workers) | 2.00 | 12.5% | 2.00 x | 3.00 x |"
 
 
+@pytest.mark.parametrize("shape", ["MNIST", "CIFAR-10"])
+def test_real_images_take_the_place_of_generated_ones(shape, shared_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("CWFED_CACHE", str(tmp_path))
+    setting = speed.Setting(shape, clients=2, samples=40, data_dir=str(shared_data))
+    images = setting.prepare("sequential").data.images
+    assert len(images) == 80
+    assert images.labels_N.unique().tolist() == list(range(10))
+    whole = speed.REAL[shape]().load(shared_data)
+    assert images.content_hash == whole.content_hash
+    assert torch.equal(images.images_NCHW[79], whole.images_NCHW[79 * len(whole) // 80])
+    assert f"{shape}, real images" == setting.name
+    with pytest.raises(ValueError, match="samples: expected at most"):
+        speed.Setting(shape, samples=10_000, data_dir=str(shared_data)).prepare("sequential")
+
+
 def test_matrix_products_take_time():
     assert 0 < speed.product_limit(TINY, turns=1) < 1000
 

@@ -1,13 +1,20 @@
 """The real data sets, where they lie beside the project."""
 
+import io
+import json
 import time
 import zlib
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 
-from cwfed.data.sources import CIFAR100, MNIST, TinyImageNet
+from cwfed.cli import main
+from cwfed.data.manifest import make_manifest
+from cwfed.data.partitioners import ReleasedDirichlet, ReleasedPathological
+from cwfed.data.sources import CIFAR10, CIFAR100, MNIST, TinyImageNet
 from cwfed.data.sources.base import check_counts
 
 
@@ -20,6 +27,73 @@ def test_mnist(real_data, real_cache, caplog):
     # The mean is known from the files of the authors.
     pixels = data.images_NCHW.float() / 255
     assert pixels.mean() == pytest.approx(0.1309, abs=2e-4)
+
+
+def test_cifar10(real_data, real_cache, caplog):
+    data = CIFAR10().load(real_data, cache_dir=real_cache)
+    assert data.images_NCHW.shape == (60_000, 3, 32, 32)
+    assert data.class_counts_K().tolist() == [6000] * 10
+    assert data.class_names[:3] == ("airplane", "automobile", "bird")
+    assert data.content_hash == CIFAR10.published_hash
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert data.images_NCHW.sum(dtype=torch.int64) == 22_274_057_637
+
+
+def test_cifar10s_parts_have_the_known_sums(real_data):
+    """50,000 and 10,000 images, as many of each class, and the training images' known means."""
+    pixels, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for part, each in (("train", 5000), ("test", 1000)):
+        table = pq.read_table(real_data / f"cifar10-{part}.parquet")
+        assert torch.bincount(torch.tensor(table["label"].to_numpy())).tolist() == [each] * 10
+        if part == "test":
+            continue
+        for row in table["img"].to_pylist():
+            image = Image.open(io.BytesIO(row["bytes"]))
+            values = torch.from_numpy(np.asarray(image).reshape(-1, 3) / 255)
+            pixels += values.sum(0)
+            squares += values.square().sum(0)
+    mean = pixels / (50_000 * 1024)
+    deviation = (squares / (50_000 * 1024) - mean.square()).sqrt()
+    # These figures stand in most code that normalises CIFAR-10.
+    assert mean.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)
+    assert deviation.tolist() == pytest.approx([0.2470, 0.2435, 0.2616], abs=5e-5)
+
+
+PARTITIONS = {
+    (MNIST, "practical"): "93136eba8ee80f88307e7a629527899a09d2245394d75c10ac6d886cae2becbf",
+    (MNIST, "pathological"): "24daa7827ff6a33ba99986a83d0e734b3328e55947e2e4804d3fb5888342fe2e",
+    (CIFAR10, "practical"): "b8dcbd69e7e133b215b24cf3b5f464acee6461b3ba065edea4a26ed8d041e440",
+    (CIFAR10, "pathological"): "7469c4f3ea1f61ec4089419c09840534960f6814e068014f4ac5ab1d651185c7",
+    (CIFAR100, "practical"): "fd1548bcbd9480d40fd34899d8d86bc1a31d3669f17d9c68b490e470084f9077",
+    (CIFAR100, "pathological"): "2b3135d333f2d198b455408e51ac7cfcc7ceafe74fc4d9db9062d822f2c9e030",
+}
+"""The published partitions of images whose order no file declares: runs are compared by these."""
+
+
+@pytest.mark.parametrize(
+    "key", PARTITIONS, ids=[f"{kind.__name__}-{split}" for kind, split in PARTITIONS]
+)
+def test_the_published_partitions_are_pinned(key, real_data, real_cache):
+    kind, split = key
+    data = kind().load(real_data, cache_dir=real_cache)
+    classes = 10 if kind is CIFAR100 else 2
+    chosen = ReleasedDirichlet() if split == "practical" else ReleasedPathological(20, classes)
+    assert make_manifest(data, chosen, seed=0).hash == PARTITIONS[key]
+
+
+@pytest.mark.parametrize("split", ["practical", "pathological"])
+def test_cifar10_trains_on_both_kinds_of_partition(split, real_data, real_cache, tmp_path,
+                                                   monkeypatch):  # fmt: skip
+    monkeypatch.setenv("CWFED_CACHE", str(real_cache))
+    run = tmp_path / "run"
+    given = ["--config", f"cifar10_{split}", "--data_dir", real_data, "--run_dir", run]
+    given += ["--rounds", 1, "--participation", 0.05, "--trainer.engine", "sequential"]
+    assert main(["fit", *map(str, given)]) == 0
+    result = json.loads((run / "result.json").read_text())
+    assert result["hashes"]["dataset"] == CIFAR10.published_hash
+    assert (result["num_clients"], result["parameters"]) == (20, 878_538)
+    labels = json.loads((run / "labels.json").read_text())
+    assert sum(map(sum, labels["counts"]["train"])) == pytest.approx(45_000, abs=20)
 
 
 def test_cifar100(real_data, real_cache):

@@ -236,7 +236,8 @@ class CIFAR10(_CIFAR):
     name = "cifar10"
     class_names = tuple(CIFAR10_NAMES.split())
     counts = (6000,) * 10
-    published_hash = None
+    # Of a lossless copy whose training images have the published means and deviations.
+    published_hash = "8c9604cdb188e2c5280a5f8f9e22e79436ece97f7aedde330730c3d9948ad89d"
     legacy_folder = Path(datasets.CIFAR10.base_folder)
     torchvision_class = datasets.CIFAR10
 
