@@ -32,6 +32,7 @@ CANNOT_CHANGE_NUMBERS: Mapping[str, str] = {
     "partition.path": "a place; what lies there enters through the hash of the partition",
     "plot": "a place",
     "save": "a place",
+    "save_pfllib": "a place",
     "trusted_modules": "refuses classes, changes none",
     "logger": "who is told",
     "wandb": "who is told, and what is kept for it",

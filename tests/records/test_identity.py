@@ -96,7 +96,7 @@ def test_a_phase_of_as_many_epochs_as_the_run_s_says_nothing(config):
 
 
 def test_the_list_names_options_that_there_are():
-    names = {*option_defaults(), "plot", "save"}
+    names = {*option_defaults(), "plot", "save", "save_pfllib"}
     places = {f"{option}.path" for option in ("data", "partition")}
     for name, reason in CANNOT_CHANGE_NUMBERS.items():
         known = name in places or any(n == name or n.startswith(f"{name}.") for n in names)
