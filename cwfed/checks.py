@@ -44,7 +44,7 @@ def require_count(value: Any, where: str, least: int = 0) -> int:
     Raises:
         ValueError: It is none; the message names the field.
     """
-    if type(value) is not int or not least <= value < _MOST:
+    if type(value) is not int or value < least:
         raise ValueError(f"{where}: expected an integer >= {least}, got {value!r:.60}")
     return value
 

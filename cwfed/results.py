@@ -77,7 +77,7 @@ class RoundRecord:
             "train_loss": finite(self.train_loss),
             "mean_R": finite(self.mean_r),
             "method": {name: finite(value) for name, value in self.figures.items()},
-            "bytes": {"up": list(self.bytes_up), "down": list(self.bytes_down)},
+            "bytes": {"up": list(map(int, self.bytes_up)), "down": list(map(int, self.bytes_down))},
             "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
         }
 

@@ -227,7 +227,8 @@ def check_line(line: Mapping[str, Any]) -> None:
     require_number(line.get("train_loss"), "train_loss")
     require_number(line["mean_R"], "mean_R", 0, GREATEST_R)
     for name, value in require_mapping(line.get("method", {}), "method").items():
-        require_number(value, f"method.{name}")
+        if not isinstance(value, bool):
+            require_number(value, f"method.{name}")
     for name, value in require_mapping(line["seconds"], "seconds").items():
         require_number(value, f"seconds.{name}", 0, optional=False)
     for way in ("up", "down"):

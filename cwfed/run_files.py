@@ -32,6 +32,7 @@ _PARTS = ("train", "val", "test")
 _COUNTED = ("client", "samples", "train", "val", "test", "classes")
 _SCORED = ("accuracy_received", "accuracy_post_local")
 _ROUNDING = 1e-6
+_LONGEST_NAME = 1000
 
 
 def load_result(path: Path) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def _check_result(result: Mapping[str, Any]) -> None:
     rounds = require_count(result.get("rounds"), "rounds")
     require_count(result.get("seed"), "seed")
     for name in ("algorithm", "dataset"):
-        require_text(result.get(name), name)
+        require_text(result.get(name), name, _LONGEST_NAME)
     for metric in METRICS:
         _check_metric(require_mapping(result.get(metric), metric), metric, rounds)
     require_number(result.get("mean_R"), "mean_R", 0, GREATEST_R)
@@ -106,7 +107,8 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
     if not isinstance(classes, list) or not classes:
         raise ValueError(f"classes: expected names of classes, got {classes!r:.60}")
     for name in classes:
-        require_text(name, "classes")
+        if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+            raise ValueError(f"classes: expected names of classes, got {name!r:.60}")
     p = labels.get("p")
     if not isinstance(p, list):
         raise ValueError(f"p: expected a row for every client, got {p!r:.60}")

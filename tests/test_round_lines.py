@@ -138,7 +138,7 @@ DAMAGE = {
     "expected round 1 in line 2": (("mean_R",), float("nan")),
     "train_loss": (("train_loss",), "x"),
     "train_loss: expected": (("train_loss",), 10**400),
-    "method.clusters": (("method", "clusters"), True),
+    "method.clusters": (("method", "clusters"), "2"),
     "bytes.up": (("bytes", "up"), [1000, None]),
     "bytes.up: expected 2 numbers": (("bytes", "up"), [1000]),
     "seconds.fit": (("seconds", "fit"), -0.1),

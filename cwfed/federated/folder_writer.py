@@ -28,7 +28,7 @@ from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.records.identity import VERSION, config_hash
 from cwfed.results import RoundRecord, make_result, write_clients, write_sealed
-from cwfed.round_lines import append_line, read_lines
+from cwfed.round_lines import append_line, check_line, read_lines
 from cwfed.run_files import clients_hash
 
 log = logging.getLogger("cwfed")
@@ -73,11 +73,17 @@ class FolderWriter(LoopCallback):
         """Append a round's line to what this run has left of the file.
 
         Raises:
-            RunStopped: Somebody else has changed the file. The state is not saved: it would push
+            RunStopped: A method's own figures or bytes are such that nobody could read the line,
+                or somebody else has changed the file. The state is not saved then: it would push
                 out the checkpoints to which the rounds that are left fit.
         """
+        line = record.to_line()
         try:
-            append_line(path, record.to_line(), self.written)
+            check_line(line)
+        except ValueError as error:
+            raise RunStopped(f"round {record.round}: {error}") from error
+        try:
+            append_line(path, line, self.written)
         except ValueError as error:
             self.unsaved = None
             raise RunStopped(f"{error}: something else has written to it") from error

@@ -4,14 +4,13 @@ What must not happen is a traceback, a refusal that names no file, a page that o
 from the others, or damage that passes: another content than the run's, without a word.
 """
 
-import contextlib
-import io
 import json
 import random
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -163,10 +162,12 @@ def _damaging_on_the_way(recipe: dict, folder: Path) -> Iterator[list[int]]:
 
 def _run(arguments: list[str]) -> tuple[int, str]:
     """Run a command in this process; return its exit code and all that it wrote."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text), unlocked_afterwards():
-        code = main(arguments)
-    return code, text.getvalue()
+    # A file and no buffer in memory: some libraries ask for its descriptor.
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
+        with redirect_stdout(text), redirect_stderr(text), unlocked_afterwards():
+            code = main(arguments)
+        text.seek(0)
+        return code, text.read()
 
 
 def _require_named(said: str, folder: Path, code: int) -> None:

@@ -11,6 +11,7 @@ from cwfed.report.page.payload import require_shown
 from cwfed.report.run import Run
 from cwfed.results import SNAPSHOTS
 
+_LONGEST = 1000
 _LEFT_OUT = "Left out, since it cannot be read: "
 
 
@@ -93,8 +94,8 @@ def check_config(run: Run) -> None:
         for name, least in (("seed", 0), ("rounds", 0)):
             require_count(config.get(name), name, least)
         for name in ("data", "partition"):
-            require_text(config[name].get("class_path"), f"{name}.class_path")
-        require_text(config["algorithm"].get("name"), "algorithm.name")
+            require_text(config[name].get("class_path"), f"{name}.class_path", _LONGEST)
+        require_text(config["algorithm"].get("name"), "algorithm.name", _LONGEST)
         last = run.lines[-1]["round"] if run.lines else 0
         if last > config["rounds"]:
             raise ValueError(
