@@ -64,6 +64,7 @@ def settle(
         ValueError: The engine that was asked for cannot train this exactly, or local training
             fails in its first steps.
     """
+    options = _no_idle_workers(options, workload.data.num_clients)
     engine, reason = _engine(options, workload, phases, participants)
     options = _without_unread(replace(options, engine=engine))
     if engine == "vectorized":
@@ -209,6 +210,16 @@ def _vectorized(options: TrainerOptions, workload: Workload) -> VectorizedEngine
         options.kernel,
         options.chunk,
     )
+
+
+def _no_idle_workers(options: TrainerOptions, num_clients: int) -> TrainerOptions:
+    """Take no more workers than there are clients: each costs memory, and has one at a time."""
+    if options.workers is None or options.workers <= num_clients:
+        return options
+    log.warning(
+        "trainer.workers: %d, one for each client, instead of %d", num_clients, options.workers
+    )
+    return replace(options, workers=num_clients)
 
 
 def _workers(options: TrainerOptions, participants: int) -> int:

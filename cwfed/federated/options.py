@@ -110,7 +110,8 @@ class TrainerOptions:
             all of them (vectorized). auto picks by device and model.
         threads: CPU threads of a process. One by default: the same bits on any number of cores,
             runs side by side do not stall each other, and small batches gain little from more.
-        workers: Processes of the parallel engine; null takes one for each core.
+        workers: Processes of the parallel engine, never more than clients; null takes one for each
+            core.
         chunk: Clients that the vectorized engine stacks at once; null takes what the memory holds.
         kernel: How the vectorized engine computes convolutions: grouped, unfold (matrix products)
             or streams (client by client, on streams). auto times them on a GPU.

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -19,8 +20,10 @@ from cwfed.engines.parallel import ParallelEngine
 from cwfed.engines.sequential import SequentialEngine
 from cwfed.engines.timing import VARIANTS
 from cwfed.engines.vectorized import VectorizedEngine
+from cwfed.engines.workers import WorkerPool
 from cwfed.federated import LocalTraining, TrainerOptions, engines, layout
 from cwfed.federated.engines import describe_engine, make_engine, settle
+from cwfed.federated.lock import unlocked_afterwards
 from cwfed.models import CNN4
 from cwfed.objectives import WDR
 from cwfed.records.identity import config_hash
@@ -334,3 +337,34 @@ def test_half_precision_is_refused_on_a_cpu_found_automatically(monkeypatch):
     monkeypatch.setattr(engines, "resolve_accelerator", lambda _: "cpu")
     with pytest.raises(ValueError, match=r"trainer.precision: expected .* got 16-mixed"):
         settled(TrainerOptions(precision="16-mixed"))
+
+
+@pytest.mark.parametrize("engine", ["auto", "parallel"])
+def test_there_are_never_more_workers_than_clients(engine, four_cores, caplog):
+    chosen = settled(replace(AUTO, engine=engine, workers=1024))
+    assert (chosen.engine, chosen.workers) == ("parallel", 5)
+    assert "trainer.workers: 5, one for each client, instead of 1024" in caplog.text
+    assert settled(chosen) == chosen
+    assert settled(replace(AUTO, engine=engine, workers=1024), participation=0.2).workers == 5
+
+
+def test_a_run_with_more_workers_than_clients_goes_on(tmp_path, monkeypatch):
+    """Its configuration, which an earlier version has written, stays as it is."""
+    with unlocked_afterwards():
+        assert main(["fit", *SMALL, "--run_dir", str(tmp_path / "run")]) == 0
+    path = tmp_path / "run" / "config.yaml"
+    many = path.read_text().replace("engine: sequential", "engine: parallel")
+    many = re.sub(r"workers: \w+", "workers: 64", many)
+    path.write_text(many)
+    started = []
+    make = WorkerPool.__init__
+
+    def counting(self, make_servant, count, *args, **kwargs):
+        started.append(count)
+        make(self, make_servant, count, *args, **kwargs)
+
+    monkeypatch.setattr(WorkerPool, "__init__", counting)
+    with unlocked_afterwards():
+        assert main(["fit", "--resume", str(tmp_path / "run"), "--rounds", "3"]) == 0
+    assert started == [4]
+    assert yaml.safe_load(path.read_text())["trainer"]["workers"] == 64
