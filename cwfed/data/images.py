@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cwfed.data.limits import require_classes
 from cwfed.data.source_order import SourceOrder
 
 
@@ -22,6 +23,9 @@ class ImageData:
             same images from any source.
         name: Name of the data set, for people.
         source_order: The order of the source, where it declares one.
+
+    Raises:
+        ValueError: There are more classes than a run can handle.
     """
 
     images_NCHW: Tensor
@@ -30,6 +34,10 @@ class ImageData:
     content_hash: str
     name: str
     source_order: SourceOrder | None = None
+
+    def __post_init__(self) -> None:
+        """Check the number of classes."""
+        require_classes(self.name, self.num_classes)
 
     def __len__(self) -> int:
         """Return N."""

@@ -22,6 +22,24 @@ MOST_PFLLIB_RATIO = 200
 """How much smaller floats of images may be packed; those of MNIST are at a thirtieth."""
 
 
+MOST_CLASSES = 1 << 15
+"""Classes of a data set; ImageNet-21k has two thirds of them. A round of them takes minutes."""
+
+
+def require_classes(what: str, count: int) -> None:
+    """Raise ValueError where a data set has more classes than a run can handle.
+
+    Args:
+        what: What has them, for the message.
+        count: K.
+    """
+    if count > MOST_CLASSES:
+        raise ValueError(
+            f"{what}: expected at most {MOST_CLASSES:,} classes, since every client counts its "
+            f"samples of each class and a run's files hold these counts, got {count:,}"
+        )
+
+
 def require_memory(what: str, count: int, shape: tuple[int, ...]) -> None:
     """Raise ValueError where decoded images would not fit into the machine's memory.
 

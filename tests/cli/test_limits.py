@@ -4,10 +4,15 @@ import json
 import time
 
 import pytest
+import torch
 
+from cwfed.cli import main
 from cwfed.cli.commands import plan_fit
 from cwfed.cli.files import UsageError
 from cwfed.cli.written import MOST_CHOSEN
+from cwfed.data.images import ImageData
+from cwfed.data.limits import MOST_CLASSES
+from cwfed.data.sources import SyntheticImages
 
 TERM = {"class_path": "WDR", "init_args": {"weight": 0.1}}
 
@@ -59,3 +64,25 @@ def test_other_lists_may_be_longer():
 @pytest.mark.parametrize("text", ["[&a [*a]]", "[" * 3000, "{a: &a [*a]}"])
 def test_what_has_no_end_is_refused(text):
     assert "algorithm.objectives" in refused(f"--algorithm.objectives={text}")
+
+
+def test_classes_have_an_end(tmp_path, capsys):
+    said = f"expected at most {MOST_CLASSES:,} classes, since every client counts its samples"
+    for count in (MOST_CLASSES + 1, 1_000_000):
+        arguments = ["--config", "quickstart", "--data", "SyntheticImages", "--rounds", "0"]
+        many = ["--data.num_classes", str(count), "--run_dir", str(tmp_path / "run")]
+        began = time.monotonic()
+        assert main(["fit", *arguments, *many]) == 2
+        assert time.monotonic() - began < 30
+        error = capsys.readouterr().err
+        assert f"num_classes: {said}" in error
+        assert error.strip().endswith(f"got {count:,}")
+        assert not (tmp_path / "run").exists()
+    assert SyntheticImages(num_classes=MOST_CLASSES).num_classes == MOST_CLASSES
+
+
+def test_a_source_of_ones_own_has_no_more_classes_either():
+    images = torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
+    names = tuple(map(str, range(MOST_CLASSES + 1)))
+    with pytest.raises(ValueError, match=r"^mine: expected at most 32,768 classes, .* got 32,769$"):
+        ImageData(images, torch.zeros(1, dtype=torch.int64), names, "hash", "mine")

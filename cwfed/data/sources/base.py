@@ -13,7 +13,7 @@ import numpy as np
 from cwfed.data.cache import cache_key, read_entry, resolve_cache_dir, user_cache_dir, write_entry
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
-from cwfed.data.limits import printable
+from cwfed.data.limits import printable, require_classes
 from cwfed.data.source_order import Sizes
 from cwfed.reading import require_regular
 
@@ -58,11 +58,18 @@ class Reading:
         class_names: Names by class index.
         sizes: Where the samples come divided among clients: sizes of each client's training and
             test part, one after the other.
+
+    Raises:
+        ValueError: There are more than a run can handle.
     """
 
     samples: Samples
     class_names: tuple[str, ...]
     sizes: Sizes | None = None
+
+    def __post_init__(self) -> None:
+        """Check the number of classes, before anything is written to the cache."""
+        require_classes("classes", len(self.class_names))
 
 
 @dataclass(frozen=True)

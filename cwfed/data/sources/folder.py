@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cwfed.data.decoding import Encoded, Mode, decode_samples
-from cwfed.data.limits import MOST_ENCODED, printable
+from cwfed.data.limits import MOST_ENCODED, printable, require_classes
 from cwfed.data.sources.base import FileSource, Found, Reading, require_path, require_positive
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
@@ -46,6 +46,7 @@ class ImageFolder(FileSource):
         }
         if not images:
             raise ValueError(f"path: expected a folder of class folders, {folder} has no folders")
+        require_classes(str(folder), len(images))
         for name, files in images.items():
             if not files:
                 suffixes = ", ".join(sorted(SUFFIXES))

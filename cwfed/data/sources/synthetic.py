@@ -7,6 +7,7 @@ import numpy as np
 from cwfed.data.cache import in_memory
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
+from cwfed.data.limits import require_classes
 from cwfed.data.sources.base import Source, require_positive
 from cwfed.functional.seeding import numpy_generator
 
@@ -43,6 +44,7 @@ class SyntheticImages(Source):
         seed: int = 0,
     ) -> None:
         self.num_classes = require_positive("num_classes", num_classes)
+        require_classes("num_classes", num_classes)
         self.samples_per_class = require_positive("samples_per_class", samples_per_class)
         self.image_size = require_positive("image_size", image_size)
         if channels not in (1, 3):

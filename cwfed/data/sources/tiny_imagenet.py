@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cwfed.data.decoding import Encoded, Samples, decode_samples
-from cwfed.data.limits import MOST_ENCODED
+from cwfed.data.limits import MOST_ENCODED, require_classes
 from cwfed.data.sources.base import (
     FileSource,
     Found,
@@ -54,6 +54,7 @@ class TinyImageNet(FileSource):
     def __init__(self, path: str | None = None, num_classes: int = 200) -> None:
         self.path = None if path is None else require_path("path", path)
         self.num_classes = require_positive("num_classes", num_classes)
+        require_classes("num_classes", num_classes)
 
     def _find(self, data_dir: Path) -> Found:
         if self.path is not None:
