@@ -11,7 +11,7 @@ Legend: M clients, m participants, K classes, F features.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -164,6 +164,16 @@ class Aggregator(ABC):
     def figures(self, state: ServerState) -> Mapping[str, float]:
         """Return numbers that tell how the method fares, by name; recorded every round."""
         return {}
+
+    def hyperparameter(self, name: str, server: ServerContext) -> Any:
+        """Return a value that a loss term takes from here (`ObjectiveTerm.from_server`).
+
+        By default the attribute of that name.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return getattr(self, name)
 
     def exchanged(self, server: ServerContext) -> frozenset[str]:
         """Return the names of the tensors that travel between clients and server."""

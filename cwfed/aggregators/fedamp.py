@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,50 +27,64 @@ UPLOADED = "uploaded_M"
 
 
 class FedAMP(Aggregator):
-    """FedAMP (Huang et al. 2021, arXiv 2007.03797): clients are pulled towards similar clients.
+    """FedAMP (Huang et al., AAAI 2021, arXiv 2007.03797): similar clients pull each other.
 
-    ``u_i = w_i + sum_{j != i} c_ij (w_j - w_i)`` with
-    ``c_ij = (alpha / sigma) exp(-||w_i - w_j||² / sigma)`` (Equation 5; distances over the
-    parameters). A client keeps its own model w_i, buffers included, starts from it and adds
-    ``(λ / (2 alpha)) ||w - u_i||²`` to its loss (Equation 6):
+    ``u_i = w_i + sum_{j != i} c_ij (w_j - w_i)`` with ``c_ij = alpha A'(||w_i - w_j||²)`` and
+    ``A(x) = 1 - exp(-x / sigma)``, so ``c_ij = (alpha / sigma) exp(-||w_i - w_j||² / sigma)``
+    (Equation 5; distances over the parameters). A client keeps its own model w_i, buffers
+    included, starts from it and adds ``(λ / (2 alpha)) ||w - u_i||²`` to its loss (Equation 6):
     `cwfed.objectives.AttentionProximal`, which takes alpha from here. Without that term, or with
     λ = 0, the method is local training.
 
     Use it where some clients have similar data and it is not known which. Costs one model's
     parameters up and down, and M² / 2 distances between models on the server.
 
-    **The released settings (alpha 1000, sigma 0.1, λ 1) seldom act as intended.** Once models are
-    further apart than a squared distance of about 2 (c_ij is 2e-5 there, 4e-40 at 10), every
-    u_i is the client's own last model: what is left is local training with a pull of strength
-    λ / alpha = 0.001 towards where the round started. Nearer than about 0.92, as in the first
-    rounds of short local training, c_ij exceeds 1 and soon 1000: u_i lies far beyond the other
-    models, and training may break down. With ``alpha = sigma / M`` and sigma of the order of the
-    squared distances or above, every u_i is a convex combination with c_ij up to 1 / M: alpha 1,
-    sigma 10 on the quickstart's 10 clients gives them an off-diagonal mass of about 0.83. The
-    recorded figures show what a run had: mean and maximum over clients of that mass,
-    ``sum_{j != i} c_ij``; a mass above 1 is also logged as a warning, once a round.
+    **Choosing alpha, sigma and λ.** The off-diagonal mass ``sum_{j != i} c_ij`` is at most
+    ``(M - 1) alpha / sigma``. Up to 1, u_i is a convex combination of the models; beyond, it lies
+    past them, and training may break down: a warning is logged, once a round. The default,
+    ``alpha = sigma / M``, keeps the mass below 1 whatever the models are: clients with the same
+    model get equal weights, 1 / M. Then sigma says how far attention reaches, and a step of SGD
+    with learning rate η goes ``η λ M / sigma`` of the way to u_i, which must stay well below 1.
+    Mass and self-weight ``c_ii = 1 - sum_{j != i} c_ij`` are recorded every round (`figures`).
+
+    With alpha 1000, sigma 0.1 and λ 1, which the code base of the published comparisons uses,
+    c_ij is 1e4 for equal models, 2e-5 at a squared distance of 2 and 4e-40 at 10. In that code
+    base no gradient comes from the term, so that all of this changes nothing: it is local training
+    to the bit, the method `fedamp_released`. Here the term has its gradient: these settings make
+    training break down where models are near each other, as those of many or alike clients are
+    after the first round.
 
     With partial participation every u_i is made from the last uploads. A client that has never
     uploaded stands at the initialisation: it is nobody's peer, and its u_i is that.
 
-    Deviations: the authors' code starts local training from u_i and lets alpha decay; here a
-    client starts from w_i, and alpha is constant.
+    Differs from the paper: Equation 6 is not solved but approached by the run's local epochs of
+    SGD from w_i, and alpha is the same in all rounds, where the paper allows one a round.
 
     Args:
-        alpha: Step size towards the peers, > 0.
+        alpha: Step size towards the peers, > 0; None takes sigma / M.
         sigma: Squared distance over which attention falls by a factor e, > 0.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    def __init__(self, alpha: float = 1000.0, sigma: float = 0.1) -> None:
+    def __init__(self, alpha: float | None = None, sigma: float = 10.0) -> None:
         super().__init__(aggregate_buffers=False)
         for name, value in (("alpha", alpha), ("sigma", sigma)):
-            if not (isfinite(value) and value > 0):
+            if value is None and name == "alpha":
+                continue
+            if value is None or not (isfinite(value) and value > 0):
                 raise ValueError(f"{name}: expected a finite number > 0, got {value}")
         self.alpha = alpha
         self.sigma = sigma
+
+    def step(self, server: ServerContext) -> float:
+        """Return alpha: as given, or sigma / M."""
+        return self.sigma / server.num_clients if self.alpha is None else self.alpha
+
+    def hyperparameter(self, name: str, server: ServerContext) -> Any:
+        """Return what a loss term takes from here; see `Aggregator.hyperparameter`."""
+        return self.step(server) if name == "alpha" else super().hyperparameter(name, server)
 
     def init_state(self, server: ServerContext, initialisation: Bank) -> ServerState:
         """Return no attention and nobody who has uploaded."""
@@ -80,11 +95,14 @@ class FedAMP(Aggregator):
         }
 
     def figures(self, state: ServerState) -> Mapping[str, float]:
-        """Return mean and maximum over clients of the off-diagonal mass."""
+        """Return over clients mean and maximum of the off-diagonal mass, mean and least c_ii."""
         mass_M = state[ATTENTION].sum(1)
+        self_weight_M = 1 - mass_M
         return {
             "off_diagonal_mass_mean": mass_M.mean().item(),
             "off_diagonal_mass_max": mass_M.max().item(),
+            "self_weight_mean": self_weight_M.mean().item(),
+            "self_weight_min": self_weight_M.min().item(),
         }
 
     def traffic(
@@ -103,7 +121,7 @@ class FedAMP(Aggregator):
         uploads = round_.uploads
         uploaded_M = state[UPLOADED].index_fill(0, round_.participants, True)
         squared_MM = squared_distances(uploads[name] for name in server.model.parameters)
-        c_MM = attention(squared_MM, self.alpha, self.sigma, uploaded_M)
+        c_MM = attention(squared_MM, self.step(server), self.sigma, uploaded_M)
         warn_of_extrapolation(c_MM.sum(1))
         u_M = {name: attentive_mixture(c_MM, uploads[name]) for name in server.model.parameters}
         weights_MM = c_MM + (1 - c_MM.sum(1)).diag()

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from cwfed.aggregators.base import Aggregator
+from cwfed.aggregators.base import Aggregator, ServerContext
 from cwfed.data.federated import Part
 from cwfed.engines.base import Engine
 from cwfed.functional.stacking import Bank
@@ -34,7 +34,9 @@ class EngineClients:
         return self.engine.class_means(clients.tolist(), models)
 
 
-def with_server_values(objective: Objective, aggregator: Aggregator) -> Objective:
+def with_server_values(
+    objective: Objective, aggregator: Aggregator, server: ServerContext
+) -> Objective:
     """Return the objective with what its terms take from the aggregator filled in.
 
     Raises:
@@ -48,5 +50,5 @@ def with_server_values(objective: Objective, aggregator: Aggregator) -> Objectiv
                     f"objectives: {type(term).__name__} takes {name} from its method's aggregator, "
                     f"got {type(aggregator).__name__}, which has none"
                 )
-            setattr(term, name, getattr(aggregator, name))
+            setattr(term, name, aggregator.hyperparameter(name, server))
     return Objective(terms)

@@ -71,7 +71,8 @@ class FederatedLoop:
         self.p_MK = p_MK
         self.rounds = rounds
         self.phases = [
-            (phase, with_server_values(objective, aggregator)) for phase, objective in phases
+            (phase, with_server_values(objective, aggregator, server))
+            for phase, objective in phases
         ]
         self.clients = EngineClients(engine)
         self.parts: tuple[Part, ...] = ("test", "val") if validation else ("test",)

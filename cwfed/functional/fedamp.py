@@ -8,43 +8,47 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from cwfed.functional.aggregation import exact_products
 from cwfed.functional.stacking import column_blocks, empty_rows
 
 _BLOCK_ELEMENTS = 1 << 16  # of one block of the stacked models: 512 KiB in float64, for the cache
+_PAIR_COLUMNS = 1 << 10  # of one block while pairs are compared: two rows fit the innermost cache
 
 
 def squared_distances(thetas_M: Iterable[Tensor]) -> Tensor:
     """Return ``||w_i - w_j||²`` between all clients.
 
-    From products of the models less their mean, in float64 and block by block: so near-equal
-    models keep their digits, up to ``1e-16`` of the largest squared distance from the mean, and
-    ``[M, M, D]`` never exists.
+    From differences in float64, block by block: ``[M, M, D]`` never exists, and every distance has
+    its digits however far away other models are. Products of models, a Gram matrix, would lose
+    those of two near models beside a far one.
 
     Args:
         thetas_M: The parameters that a model consists of, each ``[M, ...]``.
 
     Returns:
-        float64 ``[M, M]``, symmetric, zeros on the diagonal.
+        float64 ``[M, M]``, symmetric, zeros on the diagonal; NaN where a model has an infinite or
+        undefined number.
+
+    Raises:
+        ValueError: There is no parameter.
 
     Example:
         >>> squared_distances([torch.tensor([[0.0], [3.0]]), torch.tensor([[0.0], [4.0]])])
         tensor([[ 0., 25.],
                 [25.,  0.]], dtype=torch.float64)
     """
-    products_MM: Tensor | None = None
+    pairs: Tensor | None = None
     for theta_M in thetas_M:
-        if products_MM is None:
-            products_MM = torch.zeros(len(theta_M), len(theta_M), dtype=torch.float64)
-        flat_M = theta_M.reshape(len(theta_M), -1)
-        for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
-            block = _less_mean(flat_M[:, columns].to(torch.float64))
-            products_MM += (block @ block.T).cpu()
-    if products_MM is None:
+        size = len(theta_M)
+        if pairs is None:
+            pairs = torch.zeros(size * (size - 1) // 2, dtype=torch.float64)
+        flat_M = theta_M.reshape(size, -1)
+        for columns in column_blocks(size, flat_M, size * _PAIR_COLUMNS):
+            pairs += torch.pdist(flat_M[:, columns].to(torch.float64)).square().cpu()
+    if pairs is None:
         raise ValueError("thetas_M: expected at least one parameter, got none")
-    square_M = products_MM.diagonal()
-    squared_MM = square_M[:, None] + square_M - (products_MM + products_MM.T)
-    return squared_MM.clamp_min(0.0).fill_diagonal_(0.0)
+    squared_MM = torch.zeros(size, size, dtype=torch.float64)
+    squared_MM[tuple(torch.triu_indices(size, size, 1))] = pairs
+    return squared_MM + squared_MM.T
 
 
 def attention(squared_MM: Tensor, alpha: float, sigma: float, peers_M: Tensor) -> Tensor:
@@ -78,8 +82,8 @@ def attention(squared_MM: Tensor, alpha: float, sigma: float, peers_M: Tensor) -
 def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
     """Return ``u_i = w_i + sum_{j != i} c_ij (w_j - w_i)`` of one parameter, for every client.
 
-    Computed from the models less their mean: c_ij may be large, and would enlarge the rounding of
-    the models themselves (FedAMP, Huang et al. 2021, Equation 5).
+    Computed in float64 from the models less their mean: c_ij may be large, and would enlarge the
+    rounding of the models themselves (FedAMP, Huang et al. 2021, Equation 5).
 
     Args:
         attention_MM: `attention`, float64 ``[M, M]`` with zeros on the diagonal.
@@ -95,16 +99,14 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
                 [3.0000]])
     """
     flat_M = theta_M.reshape(len(theta_M), -1)
-    dtype = torch.promote_types(theta_M.dtype, torch.float32)
-    pull_MM = (attention_MM - attention_MM.sum(1).diag()).to(theta_M.device, dtype)
+    pull_MM = (attention_MM - attention_MM.sum(1).diag()).to(theta_M.device, torch.float64)
     # Nobody attends to a model that is not a number, but 0 times infinity would.
     alone = (~(attention_MM + attention_MM.T).any(1)).nonzero()[:, 0].to(theta_M.device)
     mixed_M = empty_rows(len(flat_M), flat_M)
-    with exact_products():
-        for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
-            block = flat_M[:, columns].to(dtype)
-            peers = _less_mean(block).index_fill_(0, alone, 0.0)
-            mixed_M[:, columns] = torch.addmm(block, pull_MM, peers)
+    for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
+        block = flat_M[:, columns].to(torch.float64)
+        peers = _less_mean(block).index_fill_(0, alone, 0.0)
+        mixed_M[:, columns] = torch.addmm(block, pull_MM, peers)
     return mixed_M.reshape(theta_M.shape)
 
 

@@ -230,6 +230,6 @@ VERSION_1: Mapping[str, Any] = {
 }
 
 CHANGES: Mapping[int, Mapping[str, Any]] = {
-    2: {},
+    2: {"FedAMP.alpha": None, "FedAMP.sigma": 10.0},
 }
 """What a version's defaults are where they differ from those of the version before."""

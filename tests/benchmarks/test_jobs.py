@@ -107,6 +107,9 @@ def test_tables_share_the_runs_of_the_same_cell(jobs, resolver):
     (practical,) = load_tables(["table2_practical"])
     shared = expand(practical, PROFILES["paper"], resolver, only=["fedavg/cifar100"])
     assert {job.key for job in shared} < {job.key for job in jobs}
+    released = expand(practical, CPU, resolver, only=["local/cifar10", "fedamp_released/cifar10"])
+    assert len(released) == 2
+    assert [job.row for job in unique(released)] == ["fedamp_released"], "one run serves both"
     tuned = expand(practical, CPU, resolver, only=["fedavg/cifar10", "fedavg_finetuned/cifar10"])
     assert len(tuned) == 2
     assert [job.row for job in unique(tuned)] == ["fedavg"]
@@ -116,10 +119,9 @@ def test_every_column_gets_its_first_rows_early(resolver):
     (table,) = load_tables(["table4_robustness"])
     order = expand(table, CPU, resolver, seeds=[0, 1], rounds=7)
     assert {job.rounds for job in order} == {7}
-    assert [job.seed for job in order] == [0] * 15 + [1] * 15
-    assert [job.row for job in order[:15]] == (
-        ["cwfedavg_output"] * 5 + ["fedavg"] * 5 + ["fedamp"] * 5
-    )
+    assert [job.seed for job in order] == [0] * 20 + [1] * 20
+    rows = ("cwfedavg_output", "fedavg", "fedamp_released", "fedamp")
+    assert [job.row for job in order[:20]] == [row for row in rows for _ in range(5)]
     assert [job.column for job in order[:5]] == list(table.columns)
     settings = [job.config["partition"]["init_args"] for job in order[:5]]
     assert [(s["num_clients"], s["alpha"]) for s in settings] == [

@@ -30,6 +30,7 @@ WHAT = {
     "cwfedavg_true": ("CwFedAvg", []),
     "ditto": ("FedAvg", []),
     "fedamp": ("FedAMP", ["AttentionProximal"]),
+    "fedamp_released": ("Local", []),
     "fedavg": ("FedAvg", []),
     "fedavg_finetuned": ("FedAvg", []),
     "fedfomo": ("FedFomo", []),
@@ -37,6 +38,7 @@ WHAT = {
     "fedper": ("FedPer", []),
     "fedprox": ("FedAvg", ["Proximal"]),
     "fedrep": ("FedPer", []),
+    "fedrep_original": ("FedPer", []),
     "feduv": ("FedAvg", ["ClassifierVariance", "EncoderUniformity"]),
     "ifca": ("IFCA", []),
     "local": ("Local", []),
@@ -124,6 +126,6 @@ def test_algorithm_runs_two_rounds_and_is_what_it_says(algorithm, tmp_path):
         wanted = "true" if algorithm.endswith("_true") else "estimated"
         assert aggregator["init_args"]["distribution"] == wanted
     phases = config["algorithm"]["phases"] or [{}]
-    assert len(phases) == (2 if algorithm in ("ditto", "fedrep") else 1)
+    assert len(phases) == (2 if algorithm in ("ditto", "fedrep", "fedrep_original") else 1)
     assert (config["algorithm"]["head"] is not None) == (algorithm == "fednh")
     assert config["wdr_lambda"] == 10

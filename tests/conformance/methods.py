@@ -8,8 +8,7 @@ from cwfed.cli.parser import build, make_parser, parse
 NAMES = sorted(path.stem for path in (config_root() / "algorithm").glob("*.yaml"))
 
 ACTING = {
-    # The shipped defaults of these methods act only on longer runs or larger models.
-    "fedamp": ["--algorithm.aggregator.sigma", "10", "--algorithm.aggregator.alpha", "2"],
+    # The shipped defaults of this method act only on longer runs.
     "cfl": [
         *("--algorithm.aggregator.warm_up", "0", "--algorithm.aggregator.eps1", "10"),
         *("--algorithm.aggregator.eps2", "0.001"),

@@ -23,6 +23,20 @@ def pull(lam, alpha, u):
     return extra
 
 
+def pull_without_gradient(lam, alpha, u):
+    """The same pull in a code base that takes the distance from tensors cut off the graph.
+
+    There it is not squared either; a constant is a constant.
+    """
+
+    def extra(model, images, logits, targets):
+        w = torch.cat([value.data.reshape(-1) for value in model.parameters()])
+        far = torch.cat([u[name].reshape(-1) for name, _ in model.named_parameters()])
+        return 0.5 * lam / alpha * torch.linalg.vector_norm(w - far)
+
+    return extra
+
+
 def parameters(model):
     return {name: w.detach().clone() for name, w in model.named_parameters()}
 
@@ -59,8 +73,9 @@ def mixtures(models, c):
     return out
 
 
-def fedamp(problem, rounds, lam, alpha, sigma):
-    """Return the clients' models, u_i and c_ij after the last round."""
+def fedamp(problem, rounds, lam, alpha, sigma, pull=pull):
+    """Return the clients' models, u_i and c_ij after the last round; alpha None is sigma / M."""
+    alpha = sigma / problem.clients if alpha is None else alpha
     models = [copy.deepcopy(problem.initial) for _ in range(problem.clients)]
     u = [parameters(model) for model in models]
     uploaded = set()
