@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from statistics import fmean
+from textwrap import fill
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -14,6 +15,8 @@ from cwfed.results import write_atomic
 # Line styles tell apart what is beyond the palette.
 _STYLES = ("-", "--", ":", "-.")
 _LABELS = {"received": "received", "post_local": "post-local"}
+_TITLE_WIDTH = 90
+"""Characters of a title's line, as many as the figure is wide."""
 _MARKED = 20
 """Curves of at most so many points show each: a single one has no line to be seen by."""
 
@@ -56,7 +59,8 @@ def plot_column(section: Section, column: Column, path: Path) -> bool:
         )  # fmt: skip
     axes.set(xlabel="round", ylabel="test accuracy (%)")
     title = f"{section.table.title}: {column.title}, {section.label}"
-    axes.set_title(title, fontsize=10, wrap=True)
+    # Matplotlib measures the words that it wraps as formulas.
+    axes.set_title(fill(title, _TITLE_WIDTH), fontsize=10)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.9", linewidth=0.5)

@@ -90,11 +90,17 @@ def plain_text(figure: "Figure") -> Iterator[None]:
     """
     from matplotlib import rc_context
     from matplotlib.text import Text
+    from matplotlib.ticker import ScalarFormatter
 
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         text.set_parse_math(False)
         text.set_usetex(False)
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            for formatter in (axis.get_major_formatter(), axis.get_minor_formatter()):
+                if isinstance(formatter, ScalarFormatter):
+                    formatter.set_usetex(False)
     # Ticks are made while the figure is drawn.
     with rc_context({"text.parse_math": False, "text.usetex": False}):
         yield
