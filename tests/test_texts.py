@@ -304,7 +304,7 @@ def test_a_name_is_a_name(tmp_path, monkeypatch, capsys, name):
     (inside / "a.yaml").write_text(yaml.safe_dump({"algorithm": {"name": name}}))
     assert main(["fit", "--config", "quickstart", "--config", "a.yaml"]) == 2
     said = capsys.readouterr().err
-    assert "algorithm.name: expected a name: " in said or name == "\udcff"
+    assert "algorithm.name: expected a " in said  # a name, or a text without NUL
     command = ["fit", "--config", "quickstart", "--config", "a.yaml", "--run_dir", "r"]
     assert main(command) == 2
     with pytest.raises(ValueError, match=r"\w"):
