@@ -52,6 +52,13 @@ TENSORS = {
 """What a tensor of a checkpoint may turn into."""
 
 
+_FITS_NOTHING = (
+    *(LookupError, TypeError, ValueError, OSError),
+    *(AttributeError, RuntimeError, csv.Error),
+)
+"""What a change fails with where a file has no such place."""
+
+
 class Pairs(list):
     """A JSON object as pairs, which may hold a name twice."""
 
@@ -113,8 +120,8 @@ def apply(recipe: dict, folder: Path, *, during: bool = False) -> None:
         if bool(change.get("during")) is during:
             try:
                 _apply(change, folder, bool(recipe.get("own_sums")))
-            except (LookupError, TypeError, ValueError, OSError, AttributeError, RuntimeError):
-                continue  # it fits nothing here
+            except _FITS_NOTHING:
+                continue
 
 
 def _apply(change: dict, folder: Path, own_sums: bool) -> None:
