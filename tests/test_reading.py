@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import stat
 import tracemalloc
 
 import numpy as np
@@ -50,14 +51,29 @@ def test_bombs_are_one_line_wherever_a_file_is_read(tmp_path, capsys, option, te
     assert len(error.splitlines()) == 1
 
 
+def make_device(path):
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are files on POSIX only")
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, "expected a regular file, got a device"),
+        (make_device, "expected a regular file, got a device"),
+        (lambda path: os.symlink("/dev/zero", path), "expected no link, got one to /dev/zero"),
+    ],
+    ids=["pipe", "device", "link"],
+)
 @pytest.mark.parametrize("name", ["config.yaml", "rounds.jsonl"])
-def test_a_run_folder_of_pipes_and_devices(tmp_path, make, name):
+def test_a_run_folder_of_pipes_and_devices(tmp_path, make, message, name):
     (tmp_path / "config.yaml").write_text("algorithm: {name: x}")
     (tmp_path / name).unlink(missing_ok=True)
     make(tmp_path / name)
-    with pytest.raises(ValueError, match="expected a regular file, got a device"):
+    with pytest.raises(ValueError, match=message):
         Run.load(tmp_path)
 
 
