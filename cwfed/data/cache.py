@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
+from cwfed.data.npy import write_npy
 from cwfed.data.source_order import ORDER, Sizes, SourceOrder, load_order, save_order, source_order
 from cwfed.reading import read_text, require_no_link, require_regular
 
@@ -172,8 +173,8 @@ def _fill(
     images = samples.images_NCHW
     # Chunks keep a second copy of the whole array out of memory.
     chunks = (images[canonical[start : start + 4096]] for start in range(0, len(canonical), 4096))
-    _write_npy(folder / "images.npy", images.dtype, images.shape, chunks)
-    _write_npy(folder / "labels.npy", labels.dtype, labels.shape, [labels])
+    write_npy(folder / "images.npy", images.dtype, images.shape, chunks)
+    write_npy(folder / "labels.npy", labels.dtype, labels.shape, [labels])
     files = ["images.npy", "labels.npy"]
     body: dict[str, Any] = {
         "format": FORMAT_VERSION,
@@ -281,22 +282,6 @@ def _spot_hash(images: np.ndarray, order: np.ndarray) -> str:
     """Return the SHA-256 of a few images across the file: hashing all would cost every start."""
     positions = np.linspace(0, len(order) - 1, SPOT_CHECKED).astype(np.int64)
     return hashlib.sha256(images[order[positions]].tobytes()).hexdigest()
-
-
-def _write_npy(
-    path: Path, dtype: np.dtype, shape: tuple[int, ...], chunks: Iterable[np.ndarray]
-) -> None:
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": shape,
-    }
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for chunk in chunks:
-            file.write(np.ascontiguousarray(chunk).data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

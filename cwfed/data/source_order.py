@@ -4,7 +4,6 @@ Legend: N samples.
 """
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cwfed.data.npy import write_npy
 from cwfed.reading import require_regular
 
 ORDER = "order.npy"
@@ -54,10 +54,7 @@ def source_order(name: str, canonical: np.ndarray, sizes: Sizes | None = None) -
 def save_order(folder: Path, order: SourceOrder) -> dict[str, Any]:
     """Write an order into a cache entry and return what its ``meta.json`` says of it."""
     indices_N = order.indices_N.numpy()
-    with (folder / ORDER).open("wb") as file:
-        np.save(file, indices_N, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    write_npy(folder / ORDER, indices_N.dtype, indices_N.shape, [indices_N])
     sizes = {"sizes": [list(pair) for pair in order.sizes]} if order.sizes else {}
     return {"name": order.name, "sha256": _sha256(indices_N), **sizes}
 

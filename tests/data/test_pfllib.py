@@ -30,7 +30,7 @@ from cwfed.data.partitioners import (
 )
 from cwfed.data.pfllib_writer import save_pfllib
 from cwfed.data.plans import normalise
-from cwfed.data.sources import PFLlib, SyntheticImages
+from cwfed.data.sources import PFLlib, SyntheticImages, pfllib
 
 
 def normalised(pixels):
@@ -335,11 +335,11 @@ STEPS = {
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_steps_that_no_dictionary_of_arrays_has_are_refused(tmp_path, steps):
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ValueError, match=r"."):
         unpickle_arrays(steps)
     refused(tmp_path, pickled(steps))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_what_is_wrong_is_said(steps, said):
 
 
 def test_a_key_or_shape_that_doubles_without_end_costs_nothing():
-    start = time.perf_counter()
+    start = time.process_time()
     nested = doubled(200)
     key = nested + b"0}h\xc8K\x01s."
     shape = nested + NUMPY + b"(K\x01h\xc8" + FLOATS + b"\x89C\x00tb."
@@ -372,7 +372,7 @@ def test_a_key_or_shape_that_doubles_without_end_costs_nothing():
         with pytest.raises(ValueError, match=r".") as caught:
             unpickle_arrays(steps)
         assert len(str(caught.value)) < 400
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -433,13 +433,15 @@ def test_other_orders_of_bytes_and_axes_are_read():
 
 
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
-    bomb = pickled(b"\x00" * (1 << 29))
-    start = time.perf_counter()
-    message = refused(tmp_path, bomb)
-    assert "expected images, which hardly pack" in message
-    monkeypatch.setattr("cwfed.data.sources.pfllib.MOST_PFLLIB", 1 << 20)
+    def unpacks(path):
+        raise AssertionError(f"{path} was unpacked")
+
+    monkeypatch.setattr(pfllib, "_read_member", unpacks)
+    monkeypatch.setattr(pfllib, "_RATIO_FROM", 1 << 22)
+    bomb = pickled(b"\x00" * (1 << 23))
+    assert "expected images, which hardly pack" in refused(tmp_path, bomb)
+    monkeypatch.setattr(pfllib, "MOST_PFLLIB", 1 << 20)
     assert "expected at most 1,048,576 bytes" in refused(tmp_path, bomb)
-    assert time.perf_counter() - start < 60
 
 
 def test_files_that_together_fill_the_memory_are_refused(folder, monkeypatch):
