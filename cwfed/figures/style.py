@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cwfed.texts import shown
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -96,6 +98,8 @@ def plain_text(figure: "Figure") -> Iterator[None]:
         assert isinstance(text, Text)
         text.set_parse_math(False)
         text.set_usetex(False)
+        # Of a sign that the font lacks, Matplotlib would send a warning, with the sign itself.
+        text.set_text(shown(text.get_text()))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             for formatter in (axis.get_major_formatter(), axis.get_minor_formatter()):
@@ -124,6 +128,7 @@ def class_axis(axes: "Axes", count: int, names: tuple[str, ...]) -> None:
 
 def shorten(text: str, most: int = _LONGEST_NAME) -> str:
     """Return a text of at most so many characters; an ellipsis stands for the rest."""
+    text = shown(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -1,6 +1,7 @@
 """Figures against the numbers that they show, and the command that draws them."""
 
 import io
+import warnings
 from itertools import pairwise
 
 import matplotlib
@@ -149,6 +150,14 @@ def test_a_name_is_no_formula():
     axes = panels(figure)[0]
     axes.set_yticks(range(2), ["$\\foo{$", "ab"])
     assert figure_bytes(figure) != drawn
+
+
+def test_a_name_does_not_reach_the_terminal_by_a_warning():
+    p_MK = np.full((2, 2), 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classes = ["a\x1b[2J", "b\x07"]
+        figure_bytes(heatmap_figure([Heatmap("m\x1b", p_MK)], classes=classes, title="t\x1b"))
 
 
 def test_no_file_beside_it_makes_a_name_a_program_of_latex(tmp_path):
