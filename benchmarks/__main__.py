@@ -25,7 +25,7 @@ from benchmarks.options import add_commands, list_tables
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
 from cwfed.cli.trust import VARIABLE, restrict_imports, searching, take_trusted
-from cwfed.texts import one_line
+from cwfed.messages.texts import one_line
 
 
 class _Parser(argparse.ArgumentParser):

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.deadline import Deadline, duration, process_age
+from cwfed.messages.texts import shown
 from cwfed.own_modules import SAFE_FLAGS
-from cwfed.texts import shown
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")

@@ -19,7 +19,7 @@ from benchmarks.device_fits import (
     stop,
 )
 from benchmarks.device_results import Cell, publish
-from cwfed.texts import shown
+from cwfed.messages.texts import shown
 
 _MARGIN = 1.05
 """Writing a round's line is not in its seconds."""

@@ -26,9 +26,9 @@ from cwfed.federated.lock import unlocked_afterwards
 from cwfed.federated.options import Algorithm
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.signals import Stop
+from cwfed.messages.texts import one_line
 from cwfed.own_modules import searching_named
 from cwfed.report.run import Run
-from cwfed.texts import one_line
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOT_OPTIONS = {"config", "help", "plot", "print_config", "resume", "save", "save_pfllib"}

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from cwfed.checks import (
+from cwfed.checksums import opened
+from cwfed.messages.checks import (
     require_count,
     require_counts,
     require_mapping,
     require_number,
     require_text,
 )
-from cwfed.checksums import opened
 from cwfed.reading import load_json, read_text, reading
 from cwfed.round_lines import GREATEST_R, METRICS, check_fairness
 

@@ -43,12 +43,12 @@ from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.signals import Stop
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
+from cwfed.messages.shortage import shortage
+from cwfed.messages.texts import require_name
 from cwfed.reading import reading, require_no_links
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.summary import result_table
 from cwfed.results import read_yaml
-from cwfed.shortage import shortage
-from cwfed.texts import require_name
 
 log = logging.getLogger("cwfed")
 

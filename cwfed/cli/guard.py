@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from cwfed.cli.files import UsageError
-from cwfed.shortage import shortage
-from cwfed.terminal import Terminal as Terminal
+from cwfed.messages.shortage import shortage
+from cwfed.messages.terminal import Terminal as Terminal
 
 FAILED, USAGE_ERROR, REQUEUE, INTERRUPTED = 1, 2, 75, 130
 """Exit codes: something broke, a user's mistake, try again later (EX_TEMPFAIL), Ctrl-C.

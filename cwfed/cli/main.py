@@ -14,8 +14,8 @@ from cwfed import __version__
 from cwfed.cli.files import UsageError
 from cwfed.cli.guard import DEBUG, FAILED, INTERRUPTED, USAGE_ERROR, Terminal
 from cwfed.cli.trust import restrict_imports, searching, take_trusted
-from cwfed.shortage import shortage
-from cwfed.texts import brief, one_line, shown
+from cwfed.messages.shortage import shortage
+from cwfed.messages.texts import brief, one_line, shown
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.

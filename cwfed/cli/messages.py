@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from cwfed.texts import MOST_QUOTED
+from cwfed.messages.texts import MOST_QUOTED
 
 _KEY = re.compile(r'Parser key "([^"]+)":\s*')
 _UNION = re.compile(

@@ -34,13 +34,13 @@ from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.federated import Experiment
 from cwfed.federated.loggers import LoggerChoice, WandbOptions
+from cwfed.messages.texts import brief_about
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
 from cwfed.plain_yaml import dump_yaml
 from cwfed.reading import load_yaml
 from cwfed.records.identity import filled, is_resolved, older_meanings
 from cwfed.results import read_yaml
-from cwfed.texts import brief_about
 
 COMPONENTS: dict[str, type] = {
     "data": Source,

@@ -21,7 +21,7 @@ from PIL import Image
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cwfed.data.limits import MOST_ENCODED, MOST_PIXELS, require_memory
-from cwfed.terminal import Terminal
+from cwfed.messages.terminal import Terminal
 
 Mode = Literal["RGB", "L"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cwfed.clients.module import OptimizerFactory
-from cwfed.shortage import shortage
+from cwfed.messages.shortage import shortage
 
 _SHAPES = ((2, 3, 4), (2, 4), (2,))
 _STEPS = 3

@@ -11,7 +11,7 @@ from cwfed.engines.base import EngineName, MatmulPrecision, Precision, Workload
 from cwfed.engines.exactness import Phases
 from cwfed.engines.sequential import SequentialEngine, model_state
 from cwfed.functional.stacking import replicate
-from cwfed.shortage import shortage
+from cwfed.messages.shortage import shortage
 
 _STEPS = 2  # the second is the first with an optimiser's state
 

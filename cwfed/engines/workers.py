@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cwfed.engines.shared import SharedModel
+from cwfed.messages.shortage import LIMITED, shortage
 from cwfed.own_modules import OwnModules, finder_at_work, safe_processes
-from cwfed.shortage import LIMITED, shortage
 
 STOPPING = tuple(
     getattr(signal, name)

@@ -23,7 +23,7 @@ from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import start_method
 from cwfed.federated.layout import settle_layout
 from cwfed.federated.options import TrainerOptions
-from cwfed.shortage import shortage
+from cwfed.messages.shortage import shortage
 
 log = logging.getLogger("cwfed")
 

@@ -13,7 +13,7 @@ from cwfed.engines.sequential import seeded
 from cwfed.engines.trial import failure_in_first_steps
 from cwfed.federated.options import TrainerOptions
 from cwfed.functional.seeding import derive_seed
-from cwfed.shortage import shortage
+from cwfed.messages.shortage import shortage
 
 log = logging.getLogger("cwfed")
 

@@ -10,9 +10,9 @@ from cwfed.aggregators.base import Aggregator
 from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase, check_phases
 from cwfed.engines.base import EngineName, Kernel, MatmulPrecision, MemoryFormat, Precision
+from cwfed.messages.texts import require_name
 from cwfed.models.heads import Head
 from cwfed.objectives.base import ObjectiveTerm
-from cwfed.texts import require_name
 
 MOST_THREADS = 1024
 

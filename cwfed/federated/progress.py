@@ -14,8 +14,8 @@ from rich.progress import (
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
+from cwfed.messages.terminal import Terminal
 from cwfed.results import RoundRecord, summarise_score
-from cwfed.terminal import Terminal
 
 
 class ProgressPrinter(LoopCallback):

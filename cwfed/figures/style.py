@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cwfed.texts import shown
+from cwfed.messages.texts import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -46,9 +46,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cwfed.messages.texts import require_name
 from cwfed.report.fields import Fields, check, choose
 from cwfed.report.published import Published, Tolerance, take_published, take_tolerance
-from cwfed.texts import require_name
 
 CHOICES = ("best", "last", "val_selected")
 METRICS: Mapping[str, tuple[str, ...]] = {

@@ -16,7 +16,7 @@ from cwfed.cli import main
 from cwfed.engines import workers
 from cwfed.federated import engines
 from cwfed.federated.lock import unlocked_afterwards
-from cwfed.shortage import shortage
+from cwfed.messages.shortage import shortage
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

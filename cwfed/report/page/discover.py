@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cwfed.checks import require_count, require_mapping, require_text
 from cwfed.federated.folder import CHECKPOINTS, CONFIG, PARTITION, ROUNDS
+from cwfed.messages.checks import require_count, require_mapping, require_text
 from cwfed.reading import reading
 from cwfed.report.page.payload import require_shown
 from cwfed.report.run import Run

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from cwfed.texts import brief, shown
+from cwfed.messages.texts import brief, shown
 
 
 class Terminal(Console):
