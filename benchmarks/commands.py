@@ -31,7 +31,7 @@ from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
 from cwfed.cli.files import UsageError, output_file, user_path
 from cwfed.cli.guard import INTERRUPTED, Terminal
 from cwfed.federated.loggers import WandbOptions
-from cwfed.results import write_atomic
+from cwfed.records.atomic import write_atomic
 
 
 def run(options: Namespace) -> int:

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.deadline import Deadline
 from cwfed.own_modules import SAFE_FLAGS
-from cwfed.results import read_yaml
-from cwfed.round_lines import read_lines
+from cwfed.records.files import read_yaml
+from cwfed.records.round_lines import read_lines
 
 POLL = 0.1
 _WARM, _MEASURED = 2, 3

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.device_fits import Fit, seconds_of
-from cwfed.results import METRICS, select, write_atomic
-from cwfed.round_lines import read_lines
+from cwfed.records.atomic import write_atomic
+from cwfed.records.result import select
+from cwfed.records.round_lines import METRICS, read_lines
 
 KEPT = ("config.yaml", "rounds.jsonl", "result.json", "clients.csv", "partition.json")
 MOST_BYTES = 16 * 2**20

@@ -25,7 +25,6 @@ from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_equality import describe_device
 from benchmarks.device_limits import Cost, Peak, measure_peak, now, step_cost
 from cwfed.aggregators import FedAvg
-from cwfed.atomic import append_atomic
 from cwfed.data.partitioners import IID
 from cwfed.data.sources import SyntheticImages
 from cwfed.engines import SequentialEngine, VectorizedEngine
@@ -35,6 +34,7 @@ from cwfed.engines.resident import ResidentData
 from cwfed.engines.timing import VARIANTS, Variant, step_seconds
 from cwfed.federated import Algorithm, Experiment, LocalTraining, PreparedRun, TrainerOptions
 from cwfed.models import CNN4, ResNet18
+from cwfed.records.atomic import append_atomic
 
 BATCH = 10
 PLAIN = "plain PyTorch loop"

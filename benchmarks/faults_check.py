@@ -11,11 +11,11 @@ import numpy as np
 import torch
 import yaml
 
-from cwfed.atomic import TEMPORARY
 from cwfed.federated.folder import CHECKPOINTS, CLIENTS, CONFIG, LABELS, PARTITION, RESULT, ROUNDS
-from cwfed.results import SNAPSHOTS
-from cwfed.round_lines import read_rounds
-from cwfed.run_files import load_result
+from cwfed.records.atomic import TEMPORARY
+from cwfed.records.files import SNAPSHOTS
+from cwfed.records.round_lines import read_rounds
+from cwfed.records.run_files import load_result
 
 _WHOLE = (CONFIG, PARTITION, LABELS, CLIENTS)
 

@@ -14,7 +14,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from cwfed.atomic import TEMPORARY
+from cwfed.records.atomic import TEMPORARY
 
 KILL, FULL, DENIED, GONE, MEMORY = "SIGKILL", "full disk", "permission", "folder gone", "memory"
 """Faults beside the names of signals."""

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from benchmarks.faults_check import broken_files, differences, fingerprint
 from benchmarks.faults_inject import KILL, Fault, Injector
-from cwfed.atomic import TEMPORARY
 from cwfed.cli import main as run_cwfed
 from cwfed.cli.guard import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.federated.folder import CONFIG, ROUNDS
-from cwfed.round_lines import read_rounds
+from cwfed.records.atomic import TEMPORARY
+from cwfed.records.round_lines import read_rounds
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
 ROUND_COUNT = 2

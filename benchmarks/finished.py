@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, find_result, read_result
-from cwfed.reading import reading, require_no_links
+from cwfed.records.files import read_yaml
 from cwfed.records.identity import VERSION, cell_hash, identities, portable
-from cwfed.results import METRICS, read_yaml
-from cwfed.round_lines import read_lines
+from cwfed.records.reading import reading, require_no_links
+from cwfed.records.round_lines import METRICS, read_lines
 
 DIGITS = 6
 """Decimals of the accuracies in a curve: finer than one sample in any of the test sets."""

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cwfed.checksums import opened, sealed
 from cwfed.cli.files import UsageError
 from cwfed.federated.lock import waiting_for
-from cwfed.reading import load_json
+from cwfed.records.atomic import write_atomic
+from cwfed.records.checksums import opened, sealed
 from cwfed.records.identity import VERSION, cell_hash, identities
-from cwfed.results import METRICS, write_atomic
+from cwfed.records.reading import load_json
+from cwfed.records.round_lines import METRICS
 
 LEDGER = Path(__file__).parent / "ledger.jsonl"
 

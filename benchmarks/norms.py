@@ -9,9 +9,9 @@ from pathlib import Path
 from benchmarks.summary import Section
 from benchmarks.tables import Column
 from cwfed.figures import figure_bytes
+from cwfed.records.atomic import write_atomic
 from cwfed.report.figures import heatmap_figure
 from cwfed.report.run import Run
-from cwfed.results import write_atomic
 
 Folders = Mapping[str, Sequence[Path]]
 """Folders of finished runs, by hash of their configuration."""

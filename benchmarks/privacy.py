@@ -26,8 +26,8 @@ from torch import Tensor
 from cwfed.cli.files import UsageError, order_arguments
 from cwfed.cli.parser import add_fit_options, build, make_parser, parse
 from cwfed.federated import Experiment, FederatedLoop, FederatedState, LoopCallback
+from cwfed.federated.record import RoundRecord
 from cwfed.functional.distribution import norm_distribution
-from cwfed.results import RoundRecord
 
 METHODS = ("fedavg", "cwfedavg_no_wdr", "cwfedavg")
 

@@ -13,7 +13,7 @@ from benchmarks.norms import Folders, plot_norms
 from benchmarks.profiles import Profile
 from benchmarks.summary import Cells, Section, remarks, sections
 from benchmarks.tables import Table
-from cwfed.results import write_atomic
+from cwfed.records.atomic import write_atomic
 
 Line = dict[str, Any]
 

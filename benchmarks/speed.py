@@ -35,8 +35,8 @@ from cwfed.federated import (
     TrainerOptions,
 )
 from cwfed.federated.engines import describe_engine
+from cwfed.federated.record import RoundRecord
 from cwfed.models import CNN4
-from cwfed.results import RoundRecord
 
 SHAPES = {"MNIST": (1, 28), "CIFAR-10": (3, 32)}
 """Channels and image size."""

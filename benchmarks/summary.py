@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.tables import Column, Published, Row, Table
-from cwfed.results import METRICS
+from cwfed.records.round_lines import METRICS
 
 SCALED, MISSING, UNKNOWN = "scaled", "missing", "n/a"
 

@@ -15,9 +15,9 @@ from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
 from cwfed.cli.files import UsageError, user_path
 from cwfed.cli.parser import named_class
-from cwfed.plain_yaml import dump_yaml
 from cwfed.records.identity import filled, identities
-from cwfed.results import METRICS
+from cwfed.records.plain_yaml import dump_yaml
+from cwfed.records.round_lines import METRICS
 
 _LISTED = 6
 _ELSEWHERE = ("system", "cores", "workers")

@@ -21,11 +21,12 @@ from cwfed.cli.files import UsageError
 from cwfed.data.manifest import Manifest
 from cwfed.federated.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.federated.lock import is_locked
-from cwfed.plain_yaml import dump_yaml
-from cwfed.reading import require_no_link, require_no_links
+from cwfed.records.atomic import write_atomic
+from cwfed.records.files import read_yaml, write_json
 from cwfed.records.identity import config_hash
-from cwfed.results import read_yaml, write_atomic, write_json
-from cwfed.round_lines import read_rounds
+from cwfed.records.plain_yaml import dump_yaml
+from cwfed.records.reading import require_no_link, require_no_links
+from cwfed.records.round_lines import read_rounds
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "done",

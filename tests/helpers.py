@@ -17,8 +17,8 @@ from cwfed.federated import (
     TrainerOptions,
 )
 from cwfed.objectives import WDR
-from cwfed.results import write_sealed
-from cwfed.round_lines import line_text, read_lines
+from cwfed.records.files import write_sealed
+from cwfed.records.round_lines import line_text, read_lines
 
 SMALL_FIT = {
     "data": {

@@ -13,7 +13,7 @@ from cwfed.aggregators import IFCA, CwFedAvg, FedAvg
 from cwfed.cli import main
 from cwfed.federated.progress import ProgressPrinter
 from cwfed.objectives import WDR
-from cwfed.round_lines import read_lines
+from cwfed.records.round_lines import read_lines
 
 SMALL = {**SMALL_FIT, "rounds": 2}
 

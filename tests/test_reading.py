@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
-from cwfed import reading
 from cwfed.cli import main
-from cwfed.reading import check_yaml, read_arrays, read_text
+from cwfed.records import reading
+from cwfed.records.reading import check_yaml, read_arrays, read_text
 from cwfed.report.run import Run
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(

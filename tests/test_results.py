@@ -3,12 +3,9 @@ import json
 import pytest
 import torch
 
-from cwfed.results import (
-    RoundRecord,
-    make_result,
-    select,
-    write_atomic,
-)
+from cwfed.federated.record import RoundRecord
+from cwfed.records.atomic import write_atomic
+from cwfed.records.result import make_result, select
 
 
 def line(round_, received, post_local=None, val=None, post_val=None):

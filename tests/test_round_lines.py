@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cwfed.atomic import append_atomic
-from cwfed.round_lines import append_line, line_text, read_lines, read_rounds
+from cwfed.records.atomic import append_atomic
+from cwfed.records.round_lines import append_line, line_text, read_lines, read_rounds
 
 
 def score(correct):

@@ -45,10 +45,10 @@ from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.messages.shortage import shortage
 from cwfed.messages.texts import require_name
-from cwfed.reading import reading, require_no_links
+from cwfed.records.files import read_yaml
+from cwfed.records.reading import reading, require_no_links
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.summary import result_table
-from cwfed.results import read_yaml
 
 log = logging.getLogger("cwfed")
 

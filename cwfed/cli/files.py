@@ -155,7 +155,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
         UsageError: It cannot be read, is no YAML, or holds something else.
     """
     # Imported here: --help and --version need none of what results need.
-    from cwfed.results import read_yaml
+    from cwfed.records.files import read_yaml
 
     try:
         value = read_yaml(path)

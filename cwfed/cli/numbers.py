@@ -14,7 +14,7 @@ from jsonargparse import Namespace
 
 from cwfed.cli.files import UsageError
 from cwfed.cli.written import Written
-from cwfed.plain_yaml import DECIMAL
+from cwfed.records.plain_yaml import DECIMAL
 
 MOST_INTEGER = 2**63
 

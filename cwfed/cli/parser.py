@@ -37,10 +37,10 @@ from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.messages.texts import brief_about
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
-from cwfed.plain_yaml import dump_yaml
-from cwfed.reading import load_yaml
+from cwfed.records.files import read_yaml
 from cwfed.records.identity import filled, is_resolved, older_meanings
-from cwfed.results import read_yaml
+from cwfed.records.plain_yaml import dump_yaml
+from cwfed.records.reading import load_yaml
 
 COMPONENTS: dict[str, type] = {
     "data": Source,

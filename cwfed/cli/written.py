@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from cwfed.cli.files import REPLACING, UsageError
-from cwfed.plain_yaml import PlainLoader
-from cwfed.reading import check_yaml
+from cwfed.records.plain_yaml import PlainLoader
+from cwfed.records.reading import check_yaml
 
 MOST_CHOSEN = 100
 """Classes in a list, such as terms of an objective: the time to read them grows with the square."""

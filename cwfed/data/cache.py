@@ -26,7 +26,7 @@ from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
 from cwfed.data.npy import write_npy
 from cwfed.data.source_order import ORDER, Sizes, SourceOrder, load_order, save_order, source_order
-from cwfed.reading import read_text, require_no_link, require_regular
+from cwfed.records.reading import read_text, require_no_link, require_regular
 
 FORMAT_VERSION = 1
 SPOT_CHECKED = 64

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cwfed.atomic import write_atomic
-from cwfed.checksums import CHECKSUM, opened, sealed
 from cwfed.data.images import ImageData
 from cwfed.functional.partition import holdout
 from cwfed.functional.seeding import numpy_generator
-from cwfed.reading import load_json, read_text
+from cwfed.records.atomic import write_atomic
+from cwfed.records.checksums import CHECKSUM, opened, sealed
+from cwfed.records.reading import load_json, read_text
 
 if TYPE_CHECKING:
     from cwfed.data.partitioners import Partitioner

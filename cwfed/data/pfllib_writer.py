@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from cwfed.atomic import make_folder, write_atomic
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import Manifest
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.plans import normalise
 from cwfed.data.sources.pfllib import CONFIG
+from cwfed.records.atomic import make_folder, write_atomic
 
 _KINDS = {
     "Dirichlet": "dir",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cwfed.data.npy import write_npy
-from cwfed.reading import require_regular
+from cwfed.records.reading import require_regular
 
 ORDER = "order.npy"
 Sizes = tuple[tuple[int, int], ...]

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.results import RoundRecord
 
 if TYPE_CHECKING:
     from cwfed.federated.loop import FederatedLoop

@@ -21,11 +21,11 @@ from typing import IO, Any, cast
 import torch
 from torch import Tensor
 
-from cwfed.atomic import atomic_file, make_folder
 from cwfed.federated.state import FederatedState
 from cwfed.functional.stacking import Bank
-from cwfed.reading import read_text, require_regular
-from cwfed.results import write_json
+from cwfed.records.atomic import atomic_file, make_folder
+from cwfed.records.files import write_json
+from cwfed.records.reading import read_text, require_regular
 
 FORMAT = 1
 """Version of the content; raised when an older program could not go on from it."""

@@ -10,8 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.results import METRICS, RoundRecord, make_result
+from cwfed.records.result import make_result
+from cwfed.records.round_lines import METRICS
 
 _BINS = 20
 _WIDEST_R = 2**0.5

@@ -17,7 +17,7 @@ from cwfed.federated.options import FaultOptions
 from cwfed.federated.state import FederatedState
 from cwfed.functional.seeding import torch_generator
 from cwfed.functional.stacking import Bank, finite_rows, replace_rows
-from cwfed.round_lines import Reason
+from cwfed.records.round_lines import Reason
 
 logger = logging.getLogger("cwfed")
 

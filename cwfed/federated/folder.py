@@ -7,7 +7,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cwfed.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest, reseal
 from cwfed.federated.kept_models import FOLDER, LAST
@@ -15,12 +14,13 @@ from cwfed.federated.lock import lock_folder
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
-from cwfed.plain_yaml import dump_yaml
-from cwfed.reading import require_no_links
+from cwfed.records.atomic import is_temporary, remove_temporaries, write_atomic
+from cwfed.records.files import read_yaml, write_sealed
 from cwfed.records.identity import identities
-from cwfed.results import METRICS, read_yaml, write_sealed
-from cwfed.round_lines import Recorded, line_text, read_rounds
-from cwfed.run_files import load_clients, load_labels, load_result
+from cwfed.records.plain_yaml import dump_yaml
+from cwfed.records.reading import require_no_links
+from cwfed.records.round_lines import METRICS, Recorded, line_text, read_rounds
+from cwfed.records.run_files import load_clients, load_labels, load_result
 
 CONFIG = "config.yaml"
 PARTITION = "partition.json"

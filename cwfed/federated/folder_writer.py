@@ -24,12 +24,14 @@ from cwfed.federated.folder import (
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions
 from cwfed.federated.prepared import PreparedRun
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
+from cwfed.records.files import write_clients, write_sealed
 from cwfed.records.identity import VERSION, config_hash
-from cwfed.results import RoundRecord, make_result, write_clients, write_sealed
-from cwfed.round_lines import append_line, check_line, read_lines
-from cwfed.run_files import clients_hash
+from cwfed.records.result import make_result
+from cwfed.records.round_lines import append_line, check_line, read_lines
+from cwfed.records.run_files import clients_hash
 
 log = logging.getLogger("cwfed")
 

@@ -10,9 +10,9 @@ from typing import IO, Any, cast
 
 import torch
 
-from cwfed.atomic import atomic_file, make_folder
 from cwfed.functional.stacking import Bank
-from cwfed.results import select
+from cwfed.records.atomic import atomic_file, make_folder
+from cwfed.records.result import select
 
 FOLDER = "models"
 BEST, LAST = "best.pt", "last.pt"

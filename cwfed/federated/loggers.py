@@ -11,8 +11,9 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
 from cwfed.federated.options import check_at_least
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.results import METRICS, RoundRecord
+from cwfed.records.round_lines import METRICS
 
 LoggerName = Literal["tensorboard", "wandb"]
 LoggerChoice = LoggerName | Logger | list[LoggerName | Logger] | None

@@ -19,6 +19,7 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.clients import EngineClients, with_server_values
 from cwfed.federated.faults import Cohort, FaultModel, Reason, require_finite, without
 from cwfed.federated.options import FaultOptions
+from cwfed.federated.record import RoundRecord, Score
 from cwfed.federated.returned import check_broadcast, check_first_state, check_state
 from cwfed.federated.sampler import UniformSampler
 from cwfed.federated.state import FederatedState, unscored
@@ -26,7 +27,6 @@ from cwfed.federated.stopwatch import Stopwatch
 from cwfed.functional.regularisers import weight_distribution_distance
 from cwfed.functional.stacking import Bank, replace_rows
 from cwfed.objectives.base import Objective
-from cwfed.results import RoundRecord, Score
 
 
 class FederatedLoop:

@@ -13,9 +13,9 @@ from rich.progress import (
 
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.record import RoundRecord, summarise_score
 from cwfed.federated.state import FederatedState
 from cwfed.messages.terminal import Terminal
-from cwfed.results import RoundRecord, summarise_score
 
 
 class ProgressPrinter(LoopCallback):

@@ -10,8 +10,8 @@ from typing import Any
 
 from cwfed.engines.workers import STOPPING
 from cwfed.federated.callbacks import LoopCallback
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.results import RoundRecord
 
 _ECHO = 1.0
 """Seconds in which further signals are part of the first: terminals and clusters send several."""

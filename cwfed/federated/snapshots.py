@@ -7,9 +7,10 @@ from torch import Tensor
 
 from cwfed.federated.callbacks import LoopCallback, is_due
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.functional.contract import ModelContract
-from cwfed.results import RoundRecord, snapshot_path, write_arrays
+from cwfed.records.files import snapshot_path, write_arrays
 
 AUTOMATIC = 50
 """About how many snapshots a run has unless it says otherwise."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cwfed.aggregators.base import ServerState
+from cwfed.federated.record import Score
 from cwfed.functional.stacking import Bank
-from cwfed.results import Score
 
 
 @dataclass(frozen=True)

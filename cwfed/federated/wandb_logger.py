@@ -21,16 +21,17 @@ from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
 from cwfed.federated.wandb_media import RoundMedia
 from cwfed.federated.wandb_upload import Upload, say_how_to_upload
-from cwfed.reading import read_text
+from cwfed.records.atomic import write_atomic
 from cwfed.records.identity import config_hash
-from cwfed.results import RoundRecord, write_atomic
-from cwfed.round_lines import read_lines
-from cwfed.run_files import load_labels
+from cwfed.records.reading import read_text
+from cwfed.records.round_lines import read_lines
+from cwfed.records.run_files import load_labels
 
 log = logging.getLogger("cwfed")
 

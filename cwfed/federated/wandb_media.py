@@ -13,9 +13,9 @@ from cwfed.federated.callbacks import is_due
 from cwfed.federated.client_figures import client_histograms, client_table
 from cwfed.federated.heatmaps import distributions_figure, learning_figure
 from cwfed.federated.loop import FederatedLoop
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.figures import figure_bytes
-from cwfed.results import RoundRecord
 
 _PICTURES = 20
 """About how many heat maps a run has unless it says otherwise."""

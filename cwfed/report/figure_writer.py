@@ -6,14 +6,14 @@ Legend: K classes.
 from collections.abc import Sequence
 from pathlib import Path
 
-from cwfed.atomic import make_folder, write_atomic
 from cwfed.federated.callbacks import LoopCallback, is_due
 from cwfed.federated.heatmaps import distributions_figure
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
+from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.figures import figure_bytes
-from cwfed.results import RoundRecord
+from cwfed.records.atomic import make_folder, write_atomic
 
 FIGURES = "figures"
 

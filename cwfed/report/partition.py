@@ -16,7 +16,7 @@ from torch import Tensor
 from cwfed.data.manifest import PARTS, Manifest
 from cwfed.figures.style import SUFFIXES, figure_bytes, new_figure, shorten
 from cwfed.functional.skew import Skew, measure_skew
-from cwfed.results import write_atomic
+from cwfed.records.atomic import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cwfed.checksums import opened_arrays
 from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS
 from cwfed.federated.loggers import flatten
 from cwfed.figures.heatmap import norm_shares
 from cwfed.messages.texts import shown
-from cwfed.reading import read_arrays, reading, require_no_links
-from cwfed.results import METRICS, SNAPSHOTS, read_yaml, snapshot_path
-from cwfed.round_lines import read_lines
-from cwfed.run_files import load_clients, load_labels, load_result
+from cwfed.records.checksums import opened_arrays
+from cwfed.records.files import SNAPSHOTS, read_yaml, snapshot_path
+from cwfed.records.reading import read_arrays, reading, require_no_links
+from cwfed.records.round_lines import METRICS, read_lines
+from cwfed.records.run_files import load_clients, load_labels, load_result
 
 if TYPE_CHECKING:
     from pandas import DataFrame

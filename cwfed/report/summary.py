@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cwfed.results import METRICS
+from cwfed.records.round_lines import METRICS
 
 _LABELS = {"received": "received", "post_local": "post-local"}
 _CAPTION = "worst 10 %: mean of the lowest tenth of the clients, after the last round"

@@ -145,7 +145,7 @@ def read_table(path: Path) -> Table:
         ValueError: Something is wrong; the message names file and field.
     """
     # Imported here: a list of the tables' names needs none of what results need.
-    from cwfed.results import read_yaml
+    from cwfed.records.files import read_yaml
 
     fields = Fields(read_yaml(path), f"{path}: ")
     tolerance = take_tolerance(fields, Tolerance(1.0))

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from cwfed.round_lines import append_line
+from cwfed.records.round_lines import append_line
 
 
 def awake(folder):

@@ -24,8 +24,8 @@ from cwfed.cli import main as cwfed
 from cwfed.data.manifest import Manifest
 from cwfed.federated.lock import is_locked, unlocked_afterwards
 from cwfed.records.identity import config_hash
-from cwfed.round_lines import read_lines
-from cwfed.run_files import load_result
+from cwfed.records.round_lines import read_lines
+from cwfed.records.run_files import load_result
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {

@@ -18,8 +18,8 @@ from cwfed.cli import main
 from cwfed.federated.folder import RunFolder
 from cwfed.federated.lock import unlocked_afterwards
 from cwfed.records.identity import config_hash
-from cwfed.round_lines import read_lines
-from cwfed.run_files import load_result
+from cwfed.records.round_lines import read_lines
+from cwfed.records.run_files import load_result
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

@@ -11,10 +11,10 @@ from benchmarks.finished import describe_run
 from benchmarks.jobs import Job
 from benchmarks.ledger import append, read_ledger
 from benchmarks.workplace import Workplace
-from cwfed.atomic import append_atomic
 from cwfed.cli import main
 from cwfed.cli.files import UsageError
 from cwfed.federated.lock import unlocked_afterwards
+from cwfed.records.atomic import append_atomic
 
 FIT = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

@@ -9,8 +9,8 @@ from cwfed.cli import main
 from cwfed.cli.commands import plan_fit
 from cwfed.cli.files import UsageError
 from cwfed.federated.lock import unlocked_afterwards
-from cwfed.plain_yaml import dump_yaml
-from cwfed.reading import load_yaml
+from cwfed.records.plain_yaml import dump_yaml
+from cwfed.records.reading import load_yaml
 
 ODD = [
     *("010", "-010", "+010", "08", "00", "0010.5", "0x10", "0X1f", "0b1", "0o10", "1_000"),

@@ -127,7 +127,7 @@ def test_another_name_does_not_hide_where_a_thing_comes_from(trap, capsys):
         ("subprocess.getoutput", {"cmd": "touch run"}),
         ("cwfed.cli.trust.os.system", {"command": "touch run"}),
         ("torch.load", {"f": "run", "weights_only": False}),
-        ("cwfed.results.write_atomic", {"path": "run", "content": "x"}),
+        ("cwfed.records.atomic.write_atomic", {"path": "run", "content": "x"}),
     ],
 )
 @pytest.mark.parametrize("option", ["client.optimizer", "model", "logger", "data"])

@@ -13,7 +13,7 @@ from cwfed.cli import main
 from cwfed.federated import Algorithm, TrainerOptions
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.models import PrototypeHead
-from cwfed.round_lines import read_lines
+from cwfed.records.round_lines import read_lines
 
 ROUNDS, LR, CLIENTS, CLASSES = 4, 0.05, 5, 4
 W = "out.weight"

@@ -160,7 +160,7 @@ def test_save_leaves_no_draft_and_keeps_the_old_file_when_it_fails(manifest, pat
     def broken(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("cwfed.atomic.os.replace", broken)
+    monkeypatch.setattr("cwfed.records.atomic.os.replace", broken)
     with pytest.raises(OSError, match="disk full"):
         manifest.save(path)
     assert path.read_text() == "the old file"

@@ -10,8 +10,8 @@ from fuzz.recipes import apply
 from benchmarks.faults_check import differences
 from benchmarks.faults_trial import Trial, forked
 from cwfed.aggregators import CwFedAvg
-from cwfed.checksums import opened
 from cwfed.federated.loop import FederatedLoop
+from cwfed.records.checksums import opened
 from cwfed.report.run import Run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
@@ -176,7 +176,7 @@ def test_older_label_counts_are_compared_with_the_data(trial, lines):
 
 def test_figures_that_no_line_can_hold_end_the_run_in_their_round(trial, monkeypatch):
     monkeypatch.setattr(CwFedAvg, "figures", lambda self, state: {"spread": [1.0]}, raising=False)
-    monkeypatch.setattr("cwfed.results.finite", lambda value: value)
+    monkeypatch.setattr("cwfed.records.result.finite", lambda value: value)
     outcome = forked(trial.fit, trial.log)
     assert outcome.code == 1
     assert "round 0: method.spread: expected a number, got [1.0]" in outcome.text

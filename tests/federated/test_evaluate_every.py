@@ -13,7 +13,7 @@ from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.loggers import flatten
 from cwfed.federated.progress import describe
 from cwfed.objectives import Proximal
-from cwfed.round_lines import read_lines
+from cwfed.records.round_lines import read_lines
 
 ROUNDS = 5
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from helpers import Keep, run, small_experiment
 
-from cwfed.checksums import opened_arrays
 from cwfed.cli import main
 from cwfed.federated.snapshots import SnapshotWriter
-from cwfed.reading import read_arrays
+from cwfed.records.checksums import opened_arrays
+from cwfed.records.files import write_arrays
+from cwfed.records.reading import read_arrays
+from cwfed.records.round_lines import read_lines
 from cwfed.report.run import Run
-from cwfed.results import write_arrays
-from cwfed.round_lines import read_lines
 
 FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
 

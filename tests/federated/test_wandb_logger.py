@@ -23,7 +23,7 @@ from cwfed.federated import lock
 from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
 from cwfed.federated.transaction_log import logged_rounds, records
 from cwfed.federated.wandb_logger import WandbReporter
-from cwfed.round_lines import read_lines
+from cwfed.records.round_lines import read_lines
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

@@ -19,7 +19,7 @@ from cwfed.cli import main
 from cwfed.federated import lock, wandb_logger, wandb_service
 from cwfed.federated.loggers import WandbOptions, flatten
 from cwfed.federated.wandb_logger import WandbReporter
-from cwfed.round_lines import read_lines
+from cwfed.records.round_lines import read_lines
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 

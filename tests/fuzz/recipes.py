@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from cwfed.checksums import CHECKSUM, checksum
+from cwfed.records.checksums import CHECKSUM, checksum
 
 DOCUMENTS = ("rounds.jsonl", "result.json", "labels.json", "partition.json", "config.yaml")
 FILES = (*DOCUMENTS, "clients.csv", "snapshots/round_000001.npz")

@@ -12,8 +12,8 @@ import pytest
 
 import cwfed
 from cwfed.federated.lock import unlocked_afterwards
+from cwfed.records.files import read_yaml
 from cwfed.records.identity import config_hash
-from cwfed.results import read_yaml
 
 RUNS = Path(__file__).parent / "runs_0_1"
 METHODS = sorted(path.name for path in RUNS.iterdir())

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from helpers import change_json, read_rounds_of, write_rounds
 
-from cwfed.checksums import opened
 from cwfed.cli import main
 from cwfed.cli.plot import KINDS
+from cwfed.records.checksums import opened
 
 
 def change_line(folder, number=2, **changes):

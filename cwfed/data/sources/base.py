@@ -15,7 +15,7 @@ from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
 from cwfed.data.limits import printable, require_classes
 from cwfed.data.source_order import Sizes
-from cwfed.reading import require_regular
+from cwfed.records.reading import require_regular
 
 log = logging.getLogger("cwfed")
 

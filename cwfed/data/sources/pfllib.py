@@ -21,7 +21,7 @@ from cwfed.data.decoding import Samples
 from cwfed.data.limits import MOST_PFLLIB, MOST_PFLLIB_RATIO, printable, require_memory
 from cwfed.data.plans import normalise
 from cwfed.data.sources.base import FileSource, Found, Reading, require_path
-from cwfed.reading import read_text
+from cwfed.records.reading import read_text
 
 CONFIG = "config.json"
 PARTS = ("train", "test")

@@ -18,7 +18,7 @@ from cwfed.data.sources.base import (
     require_positive,
 )
 from cwfed.data.sources.download import Remote, fetch
-from cwfed.reading import read_text
+from cwfed.records.reading import read_text
 
 FOLDER = "tiny-imagenet-200"
 ARCHIVE = f"{FOLDER}.zip"

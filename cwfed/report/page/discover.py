@@ -6,10 +6,10 @@ from pathlib import Path
 
 from cwfed.federated.folder import CHECKPOINTS, CONFIG, PARTITION, ROUNDS
 from cwfed.messages.checks import require_count, require_mapping, require_text
-from cwfed.reading import reading
+from cwfed.records.files import SNAPSHOTS
+from cwfed.records.reading import reading
 from cwfed.report.page.payload import require_shown
 from cwfed.report.run import Run
-from cwfed.results import SNAPSHOTS
 
 _LONGEST = 1000
 _LEFT_OUT = "Left out, since it cannot be read: "

@@ -12,8 +12,9 @@ from typing import Any
 from cwfed.data.manifest import Manifest
 from cwfed.federated.folder import PARTITION
 from cwfed.records.identity import chosen, config_hash
+from cwfed.records.result import make_result
+from cwfed.records.round_lines import METRICS
 from cwfed.report.run import Run
-from cwfed.results import METRICS, make_result
 
 CHOICES = ("last", "best")
 NOT_THE_METHOD = ("seed", "data", "partition", "rounds", "val_fraction")

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from cwfed.results import write_atomic
+from cwfed.records.atomic import write_atomic
 
 ECHARTS = "echarts-6.1.0.min.js"
 """Apache ECharts as published, see ``assets/vendor``."""

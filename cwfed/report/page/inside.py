@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from cwfed.records.round_lines import METRICS
 from cwfed.report.page.arrays import quantise
 from cwfed.report.page.facts import Facts
 from cwfed.report.run import Run, Snapshot
-from cwfed.results import METRICS
 
 MOST_POINTS = 250
 """Points of a curve; longer ones are thinned out."""

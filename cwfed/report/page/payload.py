@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cwfed import __version__
-from cwfed.reading import reading
+from cwfed.records.reading import reading
+from cwfed.records.round_lines import METRICS
 from cwfed.report.page import inside
 from cwfed.report.page.facts import CHOICES, Facts, read_facts, short_names
 from cwfed.report.page.html import script_json
@@ -13,7 +14,6 @@ from cwfed.report.page.settings import Setting, Variant, make_settings, mean_std
 from cwfed.report.page.words import RULES, summarise
 from cwfed.report.run import Run
 from cwfed.report.tables import Table
-from cwfed.results import METRICS
 
 if TYPE_CHECKING:
     from cwfed.report.page.discover import Found

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from cwfed.atomic import append_atomic
-from cwfed.checksums import CHECKSUM, opened, sealed
 from cwfed.messages.checks import require_counts, require_known, require_mapping, require_number
-from cwfed.reading import MOST_LINES, load_json, read_text
+from cwfed.records.atomic import append_atomic
+from cwfed.records.checksums import CHECKSUM, opened, sealed
+from cwfed.records.reading import MOST_LINES, load_json, read_text
 
 METRICS = ("received", "post_local")
 

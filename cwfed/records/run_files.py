@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from cwfed.checksums import opened
 from cwfed.messages.checks import (
     require_count,
     require_counts,
@@ -24,8 +23,9 @@ from cwfed.messages.checks import (
     require_number,
     require_text,
 )
-from cwfed.reading import load_json, read_text, reading
-from cwfed.round_lines import GREATEST_R, METRICS, check_fairness
+from cwfed.records.checksums import opened
+from cwfed.records.reading import load_json, read_text, reading
+from cwfed.records.round_lines import GREATEST_R, METRICS, check_fairness
 
 _CHOICES = ("best", "last", "val_selected")
 _PARTS = ("train", "val", "test")

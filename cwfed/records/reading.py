@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import yaml
 
-from cwfed.plain_yaml import PlainLoader
+from cwfed.records.plain_yaml import PlainLoader
 
 MOST_TEXT = 1 << 26
 """Bytes of a manifest (room for ten million samples), or of a list of names."""
