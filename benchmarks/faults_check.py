@@ -11,9 +11,17 @@ import numpy as np
 import torch
 import yaml
 
-from cwfed.federated.folder import CHECKPOINTS, CLIENTS, CONFIG, LABELS, PARTITION, RESULT, ROUNDS
 from cwfed.records.atomic import TEMPORARY
-from cwfed.records.files import SNAPSHOTS
+from cwfed.records.names import (
+    CHECKPOINTS,
+    CLIENTS,
+    CONFIG,
+    LABELS,
+    PARTITION,
+    RESULT,
+    ROUNDS,
+    SNAPSHOTS,
+)
 from cwfed.records.round_lines import read_rounds
 from cwfed.records.run_files import load_result
 

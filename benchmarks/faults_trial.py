@@ -15,8 +15,8 @@ from benchmarks.faults_check import broken_files, differences, fingerprint
 from benchmarks.faults_inject import KILL, Fault, Injector
 from cwfed.cli import main as run_cwfed
 from cwfed.cli.guard import FAILED, INTERRUPTED, USAGE_ERROR
-from cwfed.federated.folder import CONFIG, ROUNDS
 from cwfed.records.atomic import TEMPORARY
+from cwfed.records.names import CONFIG, ROUNDS
 from cwfed.records.round_lines import read_rounds
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")

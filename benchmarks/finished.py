@@ -7,9 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cwfed.federated.folder import CONFIG, RESULT, ROUNDS, find_result, read_result
 from cwfed.records.files import read_yaml
+from cwfed.records.finished import find_result, read_result
 from cwfed.records.identity import VERSION, cell_hash, identities, portable
+from cwfed.records.names import CONFIG, RESULT, ROUNDS
 from cwfed.records.reading import reading, require_no_links
 from cwfed.records.round_lines import METRICS, read_lines
 

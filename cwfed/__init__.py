@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from cwfed.aggregators.by_hand import aggregate as aggregate
     from cwfed.api import fit as fit
     from cwfed.api import resume as resume
-    from cwfed.report.run import Run as Run
+    from cwfed.records.run import Run as Run
 
 __version__ = "0.1.0"
 
 # Not the classes that configurations name: they would be written there by a shorter name, and
 # the hashes of all runs change.
 _HOMES = {
-    "Run": "cwfed.report.run",
+    "Run": "cwfed.records.run",
     "aggregate": "cwfed.aggregators.by_hand",
     "fit": "cwfed.api",
     "resume": "cwfed.api",

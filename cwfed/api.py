@@ -28,7 +28,7 @@ from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.signals import Stop
 from cwfed.messages.texts import one_line
 from cwfed.own_modules import searching_named
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOT_OPTIONS = {"config", "help", "plot", "print_config", "resume", "save", "save_pfllib"}

@@ -12,7 +12,7 @@ import yaml
 from cwfed.cli import main
 from cwfed.records import reading
 from cwfed.records.reading import check_yaml, read_arrays, read_text
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)

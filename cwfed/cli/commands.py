@@ -26,15 +26,7 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.engines import describe_engine
 from cwfed.federated.experiment import Experiment, blaming
 from cwfed.federated.faults import RunStopped
-from cwfed.federated.folder import (
-    CONFIG,
-    RESULT,
-    RunFolder,
-    division_damage,
-    is_finished,
-    read_result,
-    require_empty,
-)
+from cwfed.federated.folder import RunFolder, division_damage, require_empty
 from cwfed.federated.folder_writer import FolderWriter
 from cwfed.federated.loggers import make_reporters
 from cwfed.federated.loop import FederatedLoop
@@ -46,6 +38,8 @@ from cwfed.federated.state import FederatedState
 from cwfed.messages.shortage import shortage
 from cwfed.messages.texts import require_name
 from cwfed.records.files import read_yaml
+from cwfed.records.finished import is_finished, read_result
+from cwfed.records.names import CONFIG, RESULT
 from cwfed.records.reading import reading, require_no_links
 from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.summary import result_table

@@ -10,9 +10,9 @@ from cwfed.cli.guard import PlainParser, Terminal, setting_up
 from cwfed.figures.style import SUFFIXES, figure_bytes
 from cwfed.records.atomic import write_atomic
 from cwfed.records.round_lines import METRICS
+from cwfed.records.run import Run
 from cwfed.report import figures
 from cwfed.report.figure_writer import FIGURES
-from cwfed.report.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

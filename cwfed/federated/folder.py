@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,11 @@ from cwfed.functional.distribution import label_distribution
 from cwfed.records.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.records.files import read_yaml, write_sealed
 from cwfed.records.identity import identities
+from cwfed.records.names import CHECKPOINTS, CLIENTS, CONFIG, LABELS, PARTITION, RESULT, ROUNDS
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import require_no_links
 from cwfed.records.round_lines import METRICS, Recorded, line_text, read_rounds
-from cwfed.records.run_files import load_clients, load_labels, load_result
-
-CONFIG = "config.yaml"
-PARTITION = "partition.json"
-LABELS = "labels.json"
-ROUNDS = "rounds.jsonl"
-CLIENTS = "clients.csv"
-RESULT = "result.json"
-CHECKPOINTS = "checkpoints"
-
-_PACKAGES = ("cwfed", "torch", "lightning", "torchvision", "torchmetrics", "numpy")
+from cwfed.records.run_files import load_labels, load_result
 
 log = logging.getLogger("cwfed")
 
@@ -274,38 +264,6 @@ def label_record(run: PreparedRun) -> dict[str, Any]:
     }
 
 
-def find_result(path: Path) -> dict[str, Any] | None:
-    """Return the result of a run; None where it has not ended.
-
-    Raises:
-        ValueError: There is one that is damaged; the message names the file.
-    """
-    if not all((path / name).is_file() for name in (ROUNDS, CLIENTS, RESULT)):
-        return None
-    return load_result(path / RESULT)
-
-
-def read_result(path: Path) -> dict[str, Any] | None:
-    """Return the result of a finished run; None if there is no whole one."""
-    try:
-        return find_result(path)
-    except ValueError:
-        return None
-
-
-def is_finished(path: Path) -> bool:
-    """Return whether a run has its result, the table of its clients and all its rounds, whole."""
-    result = read_result(path)
-    if result is None:
-        return False
-    try:
-        found = read_rounds(path / ROUNDS)
-        load_clients(path / CLIENTS, result["hashes"].get("clients"))
-    except ValueError:
-        return False
-    return not found.rest and len(found.lines) == result["rounds"] + 1
-
-
 def division_damage(path: Path) -> str | None:
     """Return what is wrong with a run's partition or label counts, or which is missing."""
     try:
@@ -316,14 +274,3 @@ def division_damage(path: Path) -> str | None:
     except ValueError as error:
         return str(error)
     return None
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that a number depends on."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found

@@ -13,14 +13,7 @@ from typing import Any
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.checkpoint import save_checkpoint
 from cwfed.federated.faults import RunStopped
-from cwfed.federated.folder import (
-    CHECKPOINTS,
-    CLIENTS,
-    RESULT,
-    ROUNDS,
-    RunFolder,
-    versions,
-)
+from cwfed.federated.folder import RunFolder
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions
 from cwfed.federated.prepared import PreparedRun
@@ -29,9 +22,11 @@ from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.records.files import write_clients, write_sealed
 from cwfed.records.identity import VERSION, config_hash
+from cwfed.records.names import CHECKPOINTS, CLIENTS, RESULT, ROUNDS
 from cwfed.records.result import make_result
 from cwfed.records.round_lines import append_line, check_line, read_lines
 from cwfed.records.run_files import clients_hash
+from cwfed.records.versions import versions
 
 log = logging.getLogger("cwfed")
 

@@ -10,7 +10,8 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.functional.contract import ModelContract
-from cwfed.records.files import snapshot_path, write_arrays
+from cwfed.records.files import write_arrays
+from cwfed.records.names import snapshot_path
 
 AUTOMATIC = 50
 """About how many snapshots a run has unless it says otherwise."""

@@ -16,9 +16,8 @@ from uuid import uuid4
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.client_figures import summarise_run
-from cwfed.federated.folder import LABELS, PARTITION, ROUNDS, versions
 from cwfed.federated.kept_models import ModelKeeper
-from cwfed.federated.loggers import WandbMode, WandbOptions, flatten
+from cwfed.federated.loggers import WandbMode, WandbOptions
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
 from cwfed.federated.record import RoundRecord
@@ -29,9 +28,12 @@ from cwfed.federated.wandb_media import RoundMedia
 from cwfed.federated.wandb_upload import Upload, say_how_to_upload
 from cwfed.records.atomic import write_atomic
 from cwfed.records.identity import config_hash
+from cwfed.records.names import LABELS, PARTITION, ROUNDS
 from cwfed.records.reading import read_text
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_labels
+from cwfed.records.scalars import flatten
+from cwfed.records.versions import versions
 
 log = logging.getLogger("cwfed")
 

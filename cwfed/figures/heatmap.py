@@ -11,7 +11,6 @@ import numpy as np
 
 from cwfed.figures.style import (
     SMALL,
-    check_matrix,
     class_axis,
     client_ticks,
     grid_shape,
@@ -19,6 +18,8 @@ from cwfed.figures.style import (
     panel_grid,
     starts_row,
 )
+from cwfed.messages.checks import check_matrix
+from cwfed.records.snapshot import norm_shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,28 +42,6 @@ class Heatmap:
     def of_norms(cls, title: str, norms_MK: np.ndarray) -> "Heatmap":
         """Return the panel of an output layer: the norms of its rows over their sum, p~."""
         return cls(title, norm_shares(norms_MK))
-
-
-def norm_shares(norms_MK: np.ndarray) -> np.ndarray:
-    """Return ``p~_ij = ||w_ij|| / sum_k ||w_ik||`` from the norms.
-
-    Args:
-        norms_MK: Norms of the rows of the output layer's weight, ``[M, K]``.
-
-    Returns:
-        float64 ``[M, K]``; rows sum to 1, uniform where all norms are 0. What is not finite, as
-        after a divergence, gives NaN.
-
-    Example:
-        >>> norm_shares(np.array([[3.0, 1.0], [0.0, 0.0]]))
-        array([[0.75, 0.25],
-               [0.5 , 0.5 ]])
-    """
-    norms = check_matrix("norms_MK", norms_MK)
-    total = norms.sum(1, keepdims=True)
-    uniform = np.full_like(norms, 1 / norms.shape[1])
-    with np.errstate(invalid="ignore"):
-        return np.divide(norms, total, out=uniform, where=total != 0)
 
 
 def heatmap_figure(

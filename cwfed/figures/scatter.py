@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cwfed.figures.heatmap import Heatmap
-from cwfed.figures.style import (
-    COLOURS,
-    check_matrix,
-    grid_shape,
-    new_figure,
-    panel_grid,
-    plain_axes,
-    starts_row,
-)
+from cwfed.figures.style import COLOURS, grid_shape, new_figure, panel_grid, plain_axes, starts_row
+from cwfed.messages.checks import check_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cwfed.messages.texts import shown
 
 if TYPE_CHECKING:
@@ -138,16 +136,3 @@ def plain_axes(axes: "Axes") -> None:
     axes.tick_params(labelsize=SMALL)
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-
-
-def check_matrix(name: str, values: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Return a matrix as float64.
-
-    Raises:
-        ValueError: It is no matrix, empty, or not of the shape.
-    """
-    matrix = np.asarray(values, dtype=np.float64)
-    wanted = "x".join(map(str, shape)) if shape else "rows x columns"
-    if matrix.ndim != 2 or not matrix.size or (shape and matrix.shape != shape):
-        raise ValueError(f"{name}: expected a matrix of {wanted}, got shape {matrix.shape}")
-    return matrix

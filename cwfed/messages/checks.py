@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf, isfinite
 from typing import Any
 
+import numpy as np
+
 _MOST = 2**63
 
 
@@ -72,3 +74,16 @@ def require_number(
         bounds = f" >= {low:g}" if high == inf else f" from {low:g} to {high:.4g}"
         shown = "" if low == -inf else bounds
         raise ValueError(f"{where}: expected a number{shown}, got {value!r:.60}")
+
+
+def check_matrix(name: str, values: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return a matrix as float64.
+
+    Raises:
+        ValueError: It is no matrix, empty, or not of the shape.
+    """
+    matrix = np.asarray(values, dtype=np.float64)
+    wanted = "x".join(map(str, shape)) if shape else "rows x columns"
+    if matrix.ndim != 2 or not matrix.size or (shape and matrix.shape != shape):
+        raise ValueError(f"{name}: expected a matrix of {wanted}, got shape {matrix.shape}")
+    return matrix

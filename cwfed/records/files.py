@@ -14,8 +14,6 @@ from cwfed.records.atomic import make_folder, write_atomic
 from cwfed.records.checksums import CHECKSUM, arrays_checksum, sealed
 from cwfed.records.reading import MOST_CONFIG, load_yaml, read_text
 
-SNAPSHOTS = "snapshots"
-
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file with its checksum atomically."""
@@ -25,11 +23,6 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file atomically."""
     write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def snapshot_path(folder: Path, round_: int) -> Path:
-    """Return where a run folder keeps the snapshot of a round."""
-    return folder / SNAPSHOTS / f"round_{round_:06d}.npz"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cwfed import figures
-from cwfed.federated.folder import ROUNDS
 from cwfed.figures import Curves, Heatmap
 from cwfed.figures.mixing import GROUPS
-from cwfed.report.run import Run, Snapshot
+from cwfed.records.names import ROUNDS
+from cwfed.records.run import Run
+from cwfed.records.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,9 +20,9 @@ from cwfed.data.partitioners import IID, Dirichlet
 from cwfed.data.sources import SyntheticImages
 from cwfed.federated import Algorithm, LocalTraining, TrainerOptions
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
-from cwfed.federated.loggers import flatten
 from cwfed.functional.fedamp import attention, attentive_mixture, squared_distances
 from cwfed.objectives import AttentionProximal, Proximal
+from cwfed.records.scalars import flatten
 
 ROUNDS, ALPHA, SIGMA, LAMBDA = 4, 0.3, 1.2, 0.3
 RELEASED = {"alpha": 1000.0, "sigma": 0.1}

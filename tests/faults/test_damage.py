@@ -12,7 +12,7 @@ from benchmarks.faults_trial import Trial, forked
 from cwfed.aggregators import CwFedAvg
 from cwfed.federated.loop import FederatedLoop
 from cwfed.records.checksums import opened
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
 

@@ -9,7 +9,7 @@ from cwfed.cli import main
 from cwfed.federated.faults import RunStopped
 from cwfed.records.identity import config_hash
 from cwfed.records.round_lines import read_lines
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
 LOST = ["--faults.dropout", "0.4", "--faults.deadline", "2"]

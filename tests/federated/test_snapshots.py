@@ -11,7 +11,7 @@ from cwfed.records.checksums import opened_arrays
 from cwfed.records.files import write_arrays
 from cwfed.records.reading import read_arrays
 from cwfed.records.round_lines import read_lines
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 FIT = ["fit", "--config", "quickstart", "--model.hidden_features", "8"]
 

@@ -20,10 +20,11 @@ from wandb_files import files_of, history, items, summary
 import cwfed
 from cwfed.cli import main
 from cwfed.federated import lock
-from cwfed.federated.loggers import WandbOptions, flatten, make_reporters
+from cwfed.federated.loggers import WandbOptions, make_reporters
 from cwfed.federated.transaction_log import logged_rounds, records
 from cwfed.federated.wandb_logger import WandbReporter
 from cwfed.records.round_lines import read_lines
+from cwfed.records.scalars import flatten
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

@@ -20,7 +20,7 @@ from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest
 from cwfed.federated.lock import unlocked_afterwards
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 from .mutate import Mutate, mutate_bytes
 from .whole import RESUMED, ROUNDS, SHOWN, Resumed, Shown, Whole

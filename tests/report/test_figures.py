@@ -23,9 +23,9 @@ from cwfed.figures import (
     mixing_figure,
     scatter_figure,
 )
-from cwfed.figures.heatmap import norm_shares
+from cwfed.records.run import Run
+from cwfed.records.snapshot import norm_shares
 from cwfed.report import figures
-from cwfed.report.run import Run
 
 SMALL = {**SMALL_FIT, "rounds": 3}
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 from helpers import change_json, read_rounds_of, write_rounds
 
+from cwfed.records.run import Run
 from cwfed.report.page import find_runs, make_payload, write_page
-from cwfed.report.run import Run
 
 NASTY = "</script><script>window.hacked=1</script>"
 CHROMIUM = next(

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cwfed.data.manifest import Manifest
+from cwfed.records.run import Run
 from cwfed.report.page import find_runs, inside, make_payload, write_page
 from cwfed.report.page.arrays import quantise, restore
 from cwfed.report.page.facts import read_facts
 from cwfed.report.page.inside import left_out
-from cwfed.report.run import Run
 
 numbers = st.floats(-1e6, 1e6) | st.just(float("nan"))
 

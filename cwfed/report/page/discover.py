@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cwfed.federated.folder import CHECKPOINTS, CONFIG, PARTITION, ROUNDS
 from cwfed.messages.checks import require_count, require_mapping, require_text
-from cwfed.records.files import SNAPSHOTS
+from cwfed.records.names import CHECKPOINTS, CONFIG, PARTITION, ROUNDS, SNAPSHOTS
 from cwfed.records.reading import reading
+from cwfed.records.run import Run
 from cwfed.report.page.payload import require_shown
-from cwfed.report.run import Run
 
 _LONGEST = 1000
 _LEFT_OUT = "Left out, since it cannot be read: "

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cwfed.data.manifest import Manifest
-from cwfed.federated.folder import PARTITION
 from cwfed.records.identity import chosen, config_hash
+from cwfed.records.names import PARTITION
 from cwfed.records.result import make_result
 from cwfed.records.round_lines import METRICS
-from cwfed.report.run import Run
+from cwfed.records.run import Run
 
 CHOICES = ("last", "best")
 NOT_THE_METHOD = ("seed", "data", "partition", "rounds", "val_fraction")

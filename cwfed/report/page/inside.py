@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from cwfed.records.round_lines import METRICS
+from cwfed.records.run import Run
+from cwfed.records.snapshot import Snapshot
 from cwfed.report.page.arrays import quantise
 from cwfed.report.page.facts import Facts
-from cwfed.report.run import Run, Snapshot
 
 MOST_POINTS = 250
 """Points of a curve; longer ones are thinned out."""

@@ -4,52 +4,27 @@ Legend: M clients, K classes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cwfed.federated.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS
-from cwfed.federated.loggers import flatten
-from cwfed.figures.heatmap import norm_shares
 from cwfed.messages.texts import shown
 from cwfed.records.checksums import opened_arrays
-from cwfed.records.files import SNAPSHOTS, read_yaml, snapshot_path
+from cwfed.records.files import read_yaml
+from cwfed.records.names import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS, SNAPSHOTS, snapshot_path
 from cwfed.records.reading import read_arrays, reading, require_no_links
 from cwfed.records.round_lines import METRICS, read_lines
 from cwfed.records.run_files import load_clients, load_labels, load_result
+from cwfed.records.scalars import flatten
+from cwfed.records.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Part = Literal["train", "val", "test"]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Arrays kept after a round.
-
-    Attributes:
-        round: The round.
-        norms_upload_MK: Euclidean norms of the rows of the output layer's weight in the clients'
-            last uploads, float32 ``[M, K]``.
-        norms_received_MK: The same in the models that the clients received.
-        mixing: Who learned from whom, float32 ``[M, M]`` by group: ``output`` for the output
-            layer, ``base`` for the model's first tensor. Row i holds the weights of all clients'
-            uploads in what client i received. Groups that the method does not mix are left out.
-    """
-
-    round: int
-    norms_upload_MK: np.ndarray
-    norms_received_MK: np.ndarray
-    mixing: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def p_estimated_MK(self) -> np.ndarray:
-        """p~ of the last uploads: norms over their sum, uniform where all are 0, ``[M, K]``."""
-        return norm_shares(self.norms_upload_MK)
 
 
 @dataclass(frozen=True, repr=False)
