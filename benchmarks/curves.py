@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmarks.summary import Entry, Section
 from benchmarks.tables import Column
-from cwfed.figures.style import COLOURS, figure_bytes
+from cwfed.plots.style import COLOURS, figure_bytes
 from cwfed.records.atomic import write_atomic
 
 # Line styles tell apart what is beyond the palette.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks.summary import Section
 from benchmarks.tables import Column
-from cwfed.figures import figure_bytes
+from cwfed.plots import figure_bytes
 from cwfed.records.atomic import write_atomic
 from cwfed.records.run import Run
-from cwfed.report.figures import heatmap_figure
+from cwfed.report.plots import heatmap_figure
 
 Folders = Mapping[str, Sequence[Path]]
 """Folders of finished runs, by hash of their configuration."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from cwfed.cli.files import UsageError, output_file, user_path
 from cwfed.cli.guard import PlainParser, Terminal, setting_up
-from cwfed.figures.style import SUFFIXES, figure_bytes
+from cwfed.plots.style import SUFFIXES, figure_bytes
 from cwfed.records.atomic import write_atomic
 from cwfed.records.round_lines import METRICS
 from cwfed.records.run import Run
-from cwfed.report import figures
+from cwfed.report import plots as figures
 from cwfed.report.figure_writer import FIGURES
 
 if TYPE_CHECKING:

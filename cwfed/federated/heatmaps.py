@@ -12,8 +12,8 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.snapshots import row_norms, snapshot
 from cwfed.federated.state import FederatedState
-from cwfed.figures import Heatmap, heatmap_figure, mixing_figure
-from cwfed.figures.mixing import GROUPS
+from cwfed.plots import Heatmap, heatmap_figure, mixing_figure
+from cwfed.plots.mixing import GROUPS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

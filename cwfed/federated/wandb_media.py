@@ -15,7 +15,7 @@ from cwfed.federated.heatmaps import distributions_figure, learning_figure
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.figures import figure_bytes
+from cwfed.plots import figure_bytes
 
 _PICTURES = 20
 """About how many heat maps a run has unless it says otherwise."""

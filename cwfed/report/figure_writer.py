@@ -12,7 +12,7 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.figures import figure_bytes
+from cwfed.plots import figure_bytes
 from cwfed.records.atomic import make_folder, write_atomic
 
 FIGURES = "figures"

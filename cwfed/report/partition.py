@@ -14,8 +14,8 @@ from rich.text import Text
 from torch import Tensor
 
 from cwfed.data.manifest import PARTS, Manifest
-from cwfed.figures.style import SUFFIXES, figure_bytes, new_figure, shorten
 from cwfed.functional.skew import Skew, measure_skew
+from cwfed.plots.style import SUFFIXES, figure_bytes, new_figure, shorten
 from cwfed.records.atomic import write_atomic
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from PIL import Image
 
 import cwfed
 from cwfed.cli import main
-from cwfed.figures import (
+from cwfed.plots import (
     Curves,
     Heatmap,
     clients_figure,
@@ -25,7 +25,7 @@ from cwfed.figures import (
 )
 from cwfed.records.run import Run
 from cwfed.records.snapshot import norm_shares
-from cwfed.report import figures
+from cwfed.report import plots as figures
 
 SMALL = {**SMALL_FIT, "rounds": 3}
 

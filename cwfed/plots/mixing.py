@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cwfed.figures.style import SMALL, client_ticks, grid_shape, new_figure, panel_grid, starts_row
 from cwfed.messages.checks import check_matrix
+from cwfed.plots.style import SMALL, client_ticks, grid_shape, new_figure, panel_grid, starts_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cwfed.figures.style import (
+from cwfed.messages.checks import check_matrix
+from cwfed.plots.style import (
     SMALL,
     class_axis,
     client_ticks,
@@ -18,7 +19,6 @@ from cwfed.figures.style import (
     panel_grid,
     starts_row,
 )
-from cwfed.messages.checks import check_matrix
 from cwfed.records.snapshot import norm_shares
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cwfed.figures.style import COLOURS, new_figure, plain_axes
+from cwfed.plots.style import COLOURS, new_figure, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cwfed.figures.heatmap import Heatmap
-from cwfed.figures.style import COLOURS, grid_shape, new_figure, panel_grid, plain_axes, starts_row
 from cwfed.messages.checks import check_matrix
+from cwfed.plots.heatmap import Heatmap
+from cwfed.plots.style import COLOURS, grid_shape, new_figure, panel_grid, plain_axes, starts_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cwfed.figures.style import COLOURS, SMALL, new_figure, plain_axes
+from cwfed.plots.style import COLOURS, SMALL, new_figure, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
