@@ -2,7 +2,7 @@
 
 import sys
 
-from cwfed.own_modules import forget_current_folder
+from cwfed.processes.own_modules import forget_current_folder
 
 if sys.argv[:1] == ["-m"]:
     # ``python -m`` has put it first; libraries would find there what they try to import.

@@ -29,7 +29,7 @@ from typing import IO
 
 from benchmarks.deadline import Deadline, duration, process_age
 from cwfed.messages.texts import shown
-from cwfed.own_modules import SAFE_FLAGS
+from cwfed.processes.own_modules import SAFE_FLAGS
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")

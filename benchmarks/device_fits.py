@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.deadline import Deadline
-from cwfed.own_modules import SAFE_FLAGS
+from cwfed.processes.own_modules import SAFE_FLAGS
 from cwfed.records.files import read_yaml
 from cwfed.records.round_lines import read_lines
 

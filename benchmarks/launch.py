@@ -16,8 +16,8 @@ from typing import IO, Protocol
 
 import cwfed
 from cwfed.cli import main as run_cwfed
-from cwfed.federated.lock import try_lock
-from cwfed.own_modules import SAFE_FLAGS, forget_current_folder, safe_processes
+from cwfed.processes.lock import try_lock
+from cwfed.processes.own_modules import SAFE_FLAGS, forget_current_folder, safe_processes
 
 _ROOT = Path(cwfed.__file__).resolve().parent.parent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.cli.files import UsageError
-from cwfed.federated.lock import waiting_for
+from cwfed.processes.lock import waiting_for
 from cwfed.records.atomic import write_atomic
 from cwfed.records.checksums import opened, sealed
 from cwfed.records.identity import VERSION, cell_hash, identities

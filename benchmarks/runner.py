@@ -23,7 +23,7 @@ from benchmarks.launch import Claim, Cold, Started, Warm
 from benchmarks.ledger import append
 from benchmarks.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
 from cwfed.cli.files import UsageError
-from cwfed.federated.lock import is_locked
+from cwfed.processes.lock import is_locked
 from cwfed.records.finished import read_result
 from cwfed.records.names import CHECKPOINTS
 

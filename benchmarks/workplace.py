@@ -19,7 +19,7 @@ from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
 from cwfed.cli.files import UsageError
 from cwfed.data.manifest import Manifest
-from cwfed.federated.lock import is_locked
+from cwfed.processes.lock import is_locked
 from cwfed.records.atomic import write_atomic
 from cwfed.records.files import read_yaml, write_json
 from cwfed.records.finished import read_result

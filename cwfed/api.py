@@ -22,12 +22,12 @@ from cwfed.cli.files import GROUPS, UsageError, user_path
 from cwfed.cli.guard import Terminal
 from cwfed.cli.main import showing_messages
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.lock import unlocked_afterwards
 from cwfed.federated.options import Algorithm
 from cwfed.federated.progress import ProgressPrinter
-from cwfed.federated.signals import Stop
+from cwfed.federated.stop import Stop
 from cwfed.messages.texts import one_line
-from cwfed.own_modules import searching_named
+from cwfed.processes.lock import unlocked_afterwards
+from cwfed.processes.own_modules import searching_named
 from cwfed.records.run import Run
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

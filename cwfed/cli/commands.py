@@ -32,9 +32,9 @@ from cwfed.federated.loggers import make_reporters
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.progress import ProgressPrinter
-from cwfed.federated.signals import Stop
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
+from cwfed.federated.stop import Stop
 from cwfed.messages.shortage import shortage
 from cwfed.messages.texts import require_name
 from cwfed.records.files import read_yaml

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from cwfed.cli.files import UsageError
-from cwfed.own_modules import forget_current_folder, searching_named
+from cwfed.processes.own_modules import forget_current_folder, searching_named
 
 OPTION = "--trusted_modules"
 VARIABLE = "CWFED_TRUSTED_MODULES"

@@ -17,14 +17,8 @@ from torch import Tensor
 
 from cwfed.engines.shared import SharedModel
 from cwfed.messages.shortage import LIMITED, shortage
-from cwfed.own_modules import OwnModules, finder_at_work, safe_processes
-
-STOPPING = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
-    if hasattr(signal, name)
-)
-"""What ends a run: Ctrl-C, a polite end, a closed terminal, a cluster's warning."""
+from cwfed.processes.own_modules import OwnModules, finder_at_work, safe_processes
+from cwfed.processes.signals import STOPPING
 
 
 class WorkerError(RuntimeError):

@@ -9,10 +9,10 @@ from typing import Any
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest, reseal
 from cwfed.federated.kept_models import FOLDER, LAST
-from cwfed.federated.lock import lock_folder
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
+from cwfed.processes.lock import lock_folder
 from cwfed.records.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.records.files import read_yaml, write_sealed
 from cwfed.records.identity import identities

@@ -18,8 +18,8 @@ from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.record import RoundRecord
-from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
+from cwfed.processes.signals import uninterrupted
 from cwfed.records.files import write_clients, write_sealed
 from cwfed.records.identity import VERSION, config_hash
 from cwfed.records.names import CHECKPOINTS, CLIENTS, RESULT, ROUNDS

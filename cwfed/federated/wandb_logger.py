@@ -21,11 +21,11 @@ from cwfed.federated.loggers import WandbMode, WandbOptions
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
 from cwfed.federated.record import RoundRecord
-from cwfed.federated.signals import uninterrupted
 from cwfed.federated.state import FederatedState
 from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
 from cwfed.federated.wandb_media import RoundMedia
 from cwfed.federated.wandb_upload import Upload, say_how_to_upload
+from cwfed.processes.signals import uninterrupted
 from cwfed.records.atomic import write_atomic
 from cwfed.records.identity import config_hash
 from cwfed.records.names import LABELS, PARTITION, ROUNDS

@@ -16,7 +16,7 @@ from helpers import change_json
 
 from cwfed.cli import main
 from cwfed.federated.folder import RunFolder
-from cwfed.federated.lock import unlocked_afterwards
+from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.identity import config_hash
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result

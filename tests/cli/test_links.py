@@ -13,7 +13,7 @@ from benchmarks.ledger import append, read_ledger
 from benchmarks.workplace import Workplace
 from cwfed.cli import main
 from cwfed.cli.files import UsageError
-from cwfed.federated.lock import unlocked_afterwards
+from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.atomic import append_atomic
 
 FIT = [

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import cwfed
-from cwfed.own_modules import finder_at_work, forget_current_folder
+from cwfed.processes.own_modules import finder_at_work, forget_current_folder
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ import torch
 from cwfed.cli import main
 from cwfed.engines import workers
 from cwfed.federated import engines
-from cwfed.federated.lock import unlocked_afterwards
 from cwfed.messages.shortage import shortage
+from cwfed.processes.lock import unlocked_afterwards
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

@@ -17,7 +17,7 @@ from cwfed.cli.files import UsageError, order_arguments
 from cwfed.cli.parser import add_fit_options, build, make_parser, parse
 from cwfed.cli.trust import searching, take_trusted
 from cwfed.objectives import WDR
-from cwfed.own_modules import finder_at_work
+from cwfed.processes.own_modules import finder_at_work
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["--model.hidden_features", "8", "--rounds", "0", "--trainer.engine", "sequential"]

@@ -16,6 +16,7 @@ from cwfed.engines.sequential import SequentialEngine
 from cwfed.engines.workers import Task, WorkerError, WorkerPool
 from cwfed.federated import LocalTraining, TrainerOptions
 from cwfed.objectives import CrossEntropy, Objective, ObjectiveTerm, Proximal
+from cwfed.processes.signals import STOPPING
 
 
 class Broken(ObjectiveTerm):
@@ -177,7 +178,7 @@ def test_a_worker_without_memory_says_so_in_one_line():
     pool.close()
 
 
-@pytest.mark.parametrize("which", workers.STOPPING)
+@pytest.mark.parametrize("which", STOPPING)
 def test_workers_leave_signals_to_their_parent(which):
     pool, replies = make_pool(), []
     pool.run([task("signal_me", which, replies=replies)])

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.faults_trial import SMALL_FIT, forked
 from benchmarks.length import Meter
-from cwfed.federated.lock import is_locked
+from cwfed.processes.lock import is_locked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -23,9 +23,9 @@ from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import WorkerPool
 from cwfed.federated import LocalTraining, TrainerOptions, engines, layout
 from cwfed.federated.engines import describe_engine, make_engine, settle
-from cwfed.federated.lock import unlocked_afterwards
 from cwfed.models import CNN4
 from cwfed.objectives import WDR
+from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.identity import config_hash
 
 AUTO = TrainerOptions(accelerator="cpu")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cwfed.federated.lock import is_locked, lock_folder
+from cwfed.processes.lock import is_locked, lock_folder
 
 
 def own_then_fork(path, pipe):

@@ -19,10 +19,10 @@ from wandb_files import files_of, history, items, summary
 
 import cwfed
 from cwfed.cli import main
-from cwfed.federated import lock
 from cwfed.federated.loggers import WandbOptions, make_reporters
 from cwfed.federated.transaction_log import logged_rounds, records
 from cwfed.federated.wandb_logger import WandbReporter
+from cwfed.processes import lock
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
 

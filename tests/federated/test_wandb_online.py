@@ -16,9 +16,10 @@ import pytest
 from wandb_server import ENTITY, KEY, WandbServer
 
 from cwfed.cli import main
-from cwfed.federated import lock, wandb_logger, wandb_service
+from cwfed.federated import wandb_logger, wandb_service
 from cwfed.federated.loggers import WandbOptions
 from cwfed.federated.wandb_logger import WandbReporter
+from cwfed.processes import lock
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
 

@@ -19,7 +19,7 @@ from cwfed.cli.trust import restrict_imports
 from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.data.manifest import Manifest
 from cwfed.federated.checkpoint import load_newest
-from cwfed.federated.lock import unlocked_afterwards
+from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.run import Run
 
 from .mutate import Mutate, mutate_bytes

@@ -18,7 +18,7 @@ from benchmarks.faults_check import differences
 from cwfed.cli.main import main
 from cwfed.cli.plot import KINDS
 from cwfed.federated.folder_writer import FolderWriter
-from cwfed.federated.lock import unlocked_afterwards
+from cwfed.processes.lock import unlocked_afterwards
 
 from .harm import Harm
 from .recipes import CHECKPOINT, FILES, apply, made_up, parsed

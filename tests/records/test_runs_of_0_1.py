@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cwfed
-from cwfed.federated.lock import unlocked_afterwards
+from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.files import read_yaml
 from cwfed.records.identity import config_hash
 

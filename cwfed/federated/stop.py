@@ -1,4 +1,4 @@
-"""Signals that end a run: put off while something is written, and what they mean otherwise."""
+"""Signals end a run as Ctrl-C does, between two things that are written."""
 
 import signal
 import threading
@@ -6,34 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
-from typing import Any
 
-from cwfed.engines.workers import STOPPING
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
+from cwfed.processes.signals import STOPPING, handlers
 
 _ECHO = 1.0
 """Seconds in which further signals are part of the first: terminals and clusters send several."""
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Put what ends a run off until the end of a block, so that what is written is whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = {w: h for w, h in _handlers(STOPPING).items() if h is not signal.SIG_IGN}
-    for which in before:
-        signal.signal(which, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
-    for number in came[:1]:
-        signal.raise_signal(number)
 
 
 class Stop(LoopCallback):
@@ -59,7 +39,7 @@ class Stop(LoopCallback):
         """
         usual = (signal.SIG_DFL, signal.default_int_handler)
         main = threading.current_thread() is threading.main_thread()
-        found = _handlers(signals) if main else {}
+        found = handlers(signals) if main else {}
         before = {which: handler for which, handler in found.items() if handler in usual}
         for which in before:
             signal.signal(which, self._handle)
@@ -83,9 +63,3 @@ class Stop(LoopCallback):
         if monotonic() >= self._deaf_until:
             self._deaf_until = monotonic() + _ECHO
             raise KeyboardInterrupt
-
-
-def _handlers(signals: Sequence[int]) -> dict[int, Any]:
-    """Return the handlers, less those that are not Python's and cannot be put back."""
-    found = {which: signal.getsignal(which) for which in signals}
-    return {which: handler for which, handler in found.items() if handler is not None}
