@@ -34,7 +34,7 @@ from cwfed.federated import (
     PreparedRun,
     TrainerOptions,
 )
-from cwfed.federated.engines import describe_engine
+from cwfed.engines.selection import describe_engine
 from cwfed.federated.record import RoundRecord
 from cwfed.models import CNN4
 

@@ -19,6 +19,7 @@ from cwfed.aggregators.base import (
 from cwfed.functional.aggregation import sample_weights
 from cwfed.functional.cfl import bipartition, cosines, update_norms
 from cwfed.functional.stacking import Bank, replace_rows
+from cwfed.messages.checks import require_at_least, require_integer
 
 CLUSTER = "cluster_M"
 """Name of every client's cluster in the aggregator's state: the lowest id of its members."""
@@ -75,10 +76,8 @@ class CFL(MixingAggregator):
     ) -> None:
         super().__init__(aggregate_buffers)
         for name, value in (("eps1", eps1), ("eps2", eps2)):
-            if not value >= 0:
-                raise ValueError(f"{name}: expected a number >= 0, got {value}")
-        if not isinstance(warm_up, int) or warm_up < 0:
-            raise ValueError(f"warm_up: expected an integer >= 0, got {warm_up!r}")
+            require_at_least(name, value, 0)
+        require_integer("warm_up", warm_up)
         if weighting not in ("samples", "uniform"):
             raise ValueError(f"weighting: expected 'samples' or 'uniform', got {weighting!r}")
         self.eps1 = eps1

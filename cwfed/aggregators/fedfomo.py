@@ -22,6 +22,7 @@ from cwfed.aggregators.base import (
 from cwfed.functional.aggregation import mix
 from cwfed.functional.fedfomo import candidates, distances, mixing_weights, raw_weights
 from cwfed.functional.stacking import Bank, replace_rows
+from cwfed.messages.checks import require_integer
 
 P = "preferences_MM"
 """Name of P in the aggregator's state."""
@@ -78,8 +79,7 @@ class FedFomo(Aggregator):
         fallback: Literal["before_training", "trained"] = "trained",
     ) -> None:
         super().__init__(aggregate_buffers)
-        if isinstance(num_models, bool) or not isinstance(num_models, int) or num_models < 1:
-            raise ValueError(f"num_models: expected an integer >= 1, got {num_models!r}")
+        require_integer("num_models", num_models, 1)
         if not 0 < holdout_fraction < 1:
             raise ValueError(
                 f"holdout_fraction: expected a number between 0 and 1, got {holdout_fraction!r}"

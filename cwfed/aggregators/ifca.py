@@ -21,6 +21,7 @@ from cwfed.aggregators.base import (
 )
 from cwfed.functional.aggregation import mix, sample_weights
 from cwfed.functional.stacking import Bank, replace_rows, row
+from cwfed.messages.checks import require_integer
 
 CHOICE = "choice_M"
 """Name of every client's centre in the aggregator's state; -1: not known yet."""
@@ -64,8 +65,7 @@ class IFCA(Aggregator):
         aggregate_buffers: bool = True,
     ) -> None:
         super().__init__(aggregate_buffers)
-        if isinstance(num_centres, bool) or not isinstance(num_centres, int) or num_centres < 1:
-            raise ValueError(f"num_centres: expected an integer >= 1, got {num_centres!r}")
+        require_integer("num_centres", num_centres, 1)
         if weighting not in ("samples", "uniform"):
             raise ValueError(f"weighting: expected 'samples' or 'uniform', got {weighting!r}")
         self.num_centres = num_centres

@@ -23,7 +23,7 @@ from cwfed.cli.parser import (
 )
 from cwfed.engines.workers import WorkerError
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.engines import describe_engine
+from cwfed.engines.selection import describe_engine
 from cwfed.federated.experiment import Experiment, blaming
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import RunFolder, division_damage, require_empty

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cwfed.functional.contract import ModelContract
+from cwfed.messages.checks import require_integer
 from cwfed.objectives.base import ObjectiveTerm
 
 Source = Literal["received", "upload", "personal"]
@@ -43,10 +44,9 @@ class TrainingPhase:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"phases.epochs: expected an integer >= 1, got {self.epochs}")
-        if self.plan < 0:
-            raise ValueError(f"phases.plan: expected an integer >= 0, got {self.plan}")
+        if self.epochs is not None:
+            require_integer("phases.epochs", self.epochs, 1)
+        require_integer("phases.plan", self.plan)
 
     def names(self, contract: ModelContract) -> tuple[str, ...]:
         """Return the names of the parameters that the phase trains."""

@@ -1,5 +1,6 @@
 """The federated loop and what surrounds it."""
 
+from cwfed.engines.options import TrainerOptions
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.experiment import Experiment
 from cwfed.federated.loop import FederatedLoop
@@ -11,7 +12,6 @@ from cwfed.federated.options import (
     LocalTraining,
     ReleasedCode,
     SnapshotOptions,
-    TrainerOptions,
 )
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState

@@ -20,8 +20,9 @@ from cwfed.data.images import ImageData
 from cwfed.data.manifest import Manifest, make_manifest
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources.base import Source
+from cwfed.engines.options import TrainerOptions
 from cwfed.engines.sequential import seeded
-from cwfed.federated.engines import settle_device
+from cwfed.engines.selection import settle_device
 from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,
@@ -30,13 +31,12 @@ from cwfed.federated.options import (
     LocalTraining,
     ReleasedCode,
     SnapshotOptions,
-    TrainerOptions,
-    check_at_least,
 )
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.contract import ModelContract
 from cwfed.functional.seeding import derive_seed
+from cwfed.messages.checks import require_at_least
 from cwfed.models.contract import (
     ModelFactory,
     build_model,
@@ -97,13 +97,13 @@ class Experiment:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        check_at_least("rounds", self.rounds, 0)
-        check_at_least("evaluate_every", self.evaluate_every, 1)
-        check_at_least("seed", self.seed, 0)
+        require_at_least("rounds", self.rounds, 0)
+        require_at_least("evaluate_every", self.evaluate_every, 1)
+        require_at_least("seed", self.seed, 0)
         if self.wdr_lambda is not None:
-            check_at_least("wdr_lambda", self.wdr_lambda, 0)
-        check_at_least("val_fraction", self.val_fraction, 0)
-        check_at_least("participation", self.participation, 0)
+            require_at_least("wdr_lambda", self.wdr_lambda, 0)
+        require_at_least("val_fraction", self.val_fraction, 0)
+        require_at_least("participation", self.participation, 0)
         if not self.val_fraction < 1:
             raise ValueError(f"val_fraction: expected a number in [0, 1), got {self.val_fraction}")
         UniformSampler(self.partition.num_clients, self.participation, self.seed)

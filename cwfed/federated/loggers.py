@@ -10,9 +10,9 @@ from lightning.pytorch.loggers import Logger
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.optional import GoingOn
-from cwfed.federated.options import check_at_least
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
+from cwfed.messages.checks import require_at_least
 from cwfed.records.scalars import flatten
 
 LoggerName = Literal["tensorboard", "wandb"]
@@ -71,7 +71,7 @@ class WandbOptions:
             if not 1 <= len(tag) <= 64:
                 raise ValueError(f"wandb.tags: expected 1 to 64 characters each, got {tag!r}")
         if self.heatmaps is not None:
-            check_at_least("wandb.heatmaps", self.heatmaps, 0)
+            require_at_least("wandb.heatmaps", self.heatmaps, 0)
 
 
 def make_reporters(

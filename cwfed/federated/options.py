@@ -9,20 +9,10 @@ import torch
 from cwfed.aggregators.base import Aggregator
 from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase, check_phases
-from cwfed.engines.base import EngineName, Kernel, MatmulPrecision, MemoryFormat, Precision
+from cwfed.messages.checks import require_at_least
 from cwfed.messages.texts import require_name
 from cwfed.models.heads import Head
 from cwfed.objectives.base import ObjectiveTerm
-
-MOST_THREADS = 1024
-
-
-def check_at_least(name: str, value: object, least: float) -> None:
-    """Raise a ValueError that names the option unless it is a number >= `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise ValueError(f"{name}: expected a number >= {least:g}, got {value}")
-    if isinstance(value, int) and value >= 2**63:
-        raise ValueError(f"{name}: expected a number below 2**63, got {value}")
 
 
 @dataclass
@@ -88,61 +78,10 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        check_at_least("client.batch_size", self.batch_size, 1)
-        check_at_least("client.local_epochs", self.local_epochs, 1)
+        require_at_least("client.batch_size", self.batch_size, 1)
+        require_at_least("client.local_epochs", self.local_epochs, 1)
         if self.head_epochs is not None:
-            check_at_least("client.head_epochs", self.head_epochs, 1)
-
-
-@dataclass
-class TrainerOptions:
-    """Where and how the numbers are computed.
-
-    What is left open is settled when a run starts and written to its ``config.yaml``.
-
-    Attributes:
-        accelerator: Lightning's accelerator: auto, cpu, cuda or mps.
-        precision: Lightning's precision.
-        matmul_precision: Precision of float32 products on a GPU: highest, or high and medium,
-            which let it use TF32. Aggregation is always exact float32.
-        engine: How a round's clients are trained: one Lightning fit after the other (sequential,
-            the reference), on several CPU cores at once (parallel), or stacked into one step for
-            all of them (vectorized). auto picks by device and model.
-        threads: CPU threads of a process. One by default: the same bits on any number of cores,
-            runs side by side do not stall each other, and small batches gain little from more.
-        workers: Processes of the parallel engine, never more than clients; null takes one for each
-            core.
-        chunk: Clients that the vectorized engine stacks at once; null takes what the memory holds.
-        kernel: How the vectorized engine computes convolutions: grouped, unfold (matrix products)
-            or streams (client by client, on streams). auto times them on a GPU.
-        memory_format: Layout of images and convolution weights. auto takes channels_last where
-            the model and the optimiser allow it and it is faster.
-        eval_batch_size: Samples of an evaluation batch; null takes what suits the device.
-    """
-
-    accelerator: str = "auto"
-    precision: Precision = "32-true"
-    matmul_precision: MatmulPrecision = "highest"
-    engine: EngineName | Literal["auto"] = "auto"
-    threads: int = 1
-    workers: int | None = None
-    chunk: int | None = None
-    kernel: Kernel | Literal["auto"] = "auto"
-    memory_format: MemoryFormat | Literal["auto"] = "auto"
-    eval_batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check ranges."""
-        for name, most in (("threads", MOST_THREADS), ("workers", MOST_THREADS)):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            check_at_least(f"trainer.{name}", value, 1)
-            if value > most:
-                raise ValueError(f"trainer.{name}: expected at most {most}, got {value}")
-        for name in ("chunk", "eval_batch_size"):
-            if getattr(self, name) is not None:
-                check_at_least(f"trainer.{name}", getattr(self, name), 1)
+            require_at_least("client.head_epochs", self.head_epochs, 1)
 
 
 @dataclass
@@ -160,8 +99,8 @@ class CheckpointOptions:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        check_at_least("checkpoint.every", self.every, 1)
-        check_at_least("checkpoint.keep", self.keep, 1)
+        require_at_least("checkpoint.every", self.every, 1)
+        require_at_least("checkpoint.keep", self.keep, 1)
 
 
 @dataclass
@@ -178,7 +117,7 @@ class SnapshotOptions:
     def __post_init__(self) -> None:
         """Check ranges."""
         if self.every is not None:
-            check_at_least("snapshots.every", self.every, 0)
+            require_at_least("snapshots.every", self.every, 0)
 
 
 @dataclass
@@ -209,14 +148,14 @@ class FaultOptions:
         """Check ranges."""
         if self.policy not in ("exclude", "stop"):
             raise ValueError(f"faults.policy: expected exclude or stop, got {self.policy!r}")
-        check_at_least("faults.dropout", self.dropout, 0)
+        require_at_least("faults.dropout", self.dropout, 0)
         if not self.dropout < 1:
             raise ValueError(f"faults.dropout: expected a number in [0, 1), got {self.dropout}")
         for name in ("speed_sigma", "jitter_sigma", "deadline"):
             value = getattr(self, name)
             if name == "deadline" and value is None:
                 continue
-            check_at_least(f"faults.{name}", value, 0)
+            require_at_least(f"faults.{name}", value, 0)
             if not isfinite(value) or (name == "deadline" and value == 0):
                 wanted = "> 0" if name == "deadline" else ">= 0"
                 raise ValueError(f"faults.{name}: expected a finite number {wanted}, got {value}")
@@ -235,7 +174,7 @@ class FiguresOptions:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        check_at_least("figures.every", self.every, 0)
+        require_at_least("figures.every", self.every, 0)
 
 
 @dataclass

@@ -15,12 +15,12 @@ from cwfed.aggregators.base import ServerContext
 from cwfed.data.federated import FederatedData, Part
 from cwfed.engines.base import Workload
 from cwfed.engines.exactness import check_objectives
+from cwfed.engines.options import TrainerOptions
 from cwfed.engines.sequential import model_state
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.engines import make_engine, settle
+from cwfed.engines.selection import make_engine, settle
 from cwfed.federated.faults import FaultModel
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.options import TrainerOptions
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.contract import ModelContract
 from cwfed.functional.distribution import label_distribution

@@ -40,14 +40,22 @@ def require_text(value: Any, where: str, most: int = 200) -> str:
     return value
 
 
-def require_count(value: Any, where: str, least: int = 0) -> int:
+def require_at_least(name: str, value: object, least: float) -> None:
+    """Raise a ValueError that names the field unless it holds a number >= `least`, below 2**63."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise ValueError(f"{name}: expected a number >= {least:g}, got {value!r:.60}")
+    if isinstance(value, int) and value >= _MOST:
+        raise ValueError(f"{name}: expected a number below 2**63, got {value}")
+
+
+def require_integer(name: str, value: Any, least: int = 0) -> int:
     """Return an integer that is not below a least one.
 
     Raises:
         ValueError: It is none; the message names the field.
     """
     if type(value) is not int or value < least:
-        raise ValueError(f"{where}: expected an integer >= {least}, got {value!r:.60}")
+        raise ValueError(f"{name}: expected an integer >= {least}, got {value!r:.60}")
     return value
 
 

@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cwfed.messages.checks import require_integer
+
 _KERNEL = 5
 
 
@@ -32,8 +34,7 @@ class CNN4(nn.Module):
         side = ((image_size - _KERNEL + 1) // 2 - _KERNEL + 1) // 2
         if side < 1:
             raise ValueError(f"image_size: expected at least 16 for CNN4, got {image_size}")
-        if hidden_features < 1:
-            raise ValueError(f"hidden_features: expected an integer >= 1, got {hidden_features}")
+        require_integer("hidden_features", hidden_features, 1)
         self.conv1 = nn.Conv2d(in_channels, 32, _KERNEL)
         self.conv2 = nn.Conv2d(32, 64, _KERNEL)
         self.fc = nn.Linear(64 * side * side, hidden_features)

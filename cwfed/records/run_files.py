@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from cwfed.messages.checks import (
-    require_count,
     require_counts,
+    require_integer,
     require_mapping,
     require_number,
     require_text,
@@ -48,16 +48,16 @@ def load_result(path: Path) -> dict[str, Any]:
 
 
 def _check_result(result: Mapping[str, Any]) -> None:
-    require_count(result.get("schema_version"), "schema_version", 1)
-    rounds = require_count(result.get("rounds"), "rounds")
-    require_count(result.get("seed"), "seed")
+    require_integer("schema_version", result.get("schema_version"), 1)
+    rounds = require_integer("rounds", result.get("rounds"))
+    require_integer("seed", result.get("seed"))
     for name in ("algorithm", "dataset"):
         require_text(result.get(name), name, _LONGEST_NAME)
     for metric in METRICS:
         _check_metric(require_mapping(result.get(metric), metric), metric, rounds)
     require_number(result.get("mean_R"), "mean_R", 0, GREATEST_R)
     for reason, count in require_mapping(result.get("excluded", {}), "excluded").items():
-        require_count(count, f"excluded.{reason}")
+        require_integer(f"excluded.{reason}", count)
     sent = require_mapping(result.get("bytes"), "bytes")
     for way in ("up", "down"):
         figures = require_mapping(sent.get(way), f"bytes.{way}")
@@ -81,7 +81,7 @@ def _check_metric(chosen: Mapping[str, Any], metric: str, rounds: int) -> None:
             where = f"{metric}.{choice}"
             quoted = require_mapping(chosen[choice], where)
             require_number(quoted.get("accuracy"), f"{where}.accuracy", 0, 1, optional=False)
-            if require_count(quoted.get("round"), f"{where}.round") > rounds:
+            if require_integer(f"{where}.round", quoted.get("round")) > rounds:
                 raise ValueError(f"{where}.round: expected at most {rounds}, got {quoted['round']}")
     if chosen.get("fairness") is not None:
         check_fairness(chosen["fairness"], f"{metric}.fairness")

@@ -14,7 +14,7 @@ import torch
 
 from cwfed.cli import main
 from cwfed.engines import workers
-from cwfed.federated import engines
+from cwfed.engines import selection as engines
 from cwfed.messages.shortage import shortage
 from cwfed.processes.lock import unlocked_afterwards
 

@@ -21,8 +21,10 @@ from cwfed.engines.sequential import SequentialEngine
 from cwfed.engines.timing import VARIANTS
 from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import WorkerPool
-from cwfed.federated import LocalTraining, TrainerOptions, engines, layout
-from cwfed.federated.engines import describe_engine, make_engine, settle
+from cwfed.federated import LocalTraining, TrainerOptions
+from cwfed.engines import layout
+from cwfed.engines import selection as engines
+from cwfed.engines.selection import describe_engine, make_engine, settle
 from cwfed.models import CNN4
 from cwfed.objectives import WDR
 from cwfed.processes.lock import unlocked_afterwards

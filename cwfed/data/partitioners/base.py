@@ -70,10 +70,3 @@ class Partitioner(ABC):
             data: The data set.
         """
         return None
-
-
-def at_least(name: str, value: int, low: int) -> int:
-    """Return an integer argument, or raise ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ValueError(f"{name}: expected an integer >= {low}, got {value}")
-    return value

@@ -5,9 +5,10 @@ import math
 import numpy as np
 from torch import Tensor
 
-from cwfed.data.partitioners.base import Partitioner, at_least
+from cwfed.data.partitioners.base import Partitioner
 from cwfed.functional import partition
 from cwfed.functional.seeding import numpy_generator
+from cwfed.messages.checks import require_integer
 
 
 class Pathological(Partitioner):
@@ -24,8 +25,8 @@ class Pathological(Partitioner):
     """
 
     def __init__(self, num_clients: int = 20, classes_per_client: int = 2) -> None:
-        self.num_clients = at_least("num_clients", num_clients, 1)
-        self.classes_per_client = at_least("classes_per_client", classes_per_client, 1)
+        self.num_clients = require_integer("num_clients", num_clients, 1)
+        self.classes_per_client = require_integer("classes_per_client", classes_per_client, 1)
 
     def split(self, labels_N: Tensor, num_classes: int, seed: int) -> list[np.ndarray]:
         """Divide the samples; see `cwfed.functional.partition.pathological`."""
@@ -54,11 +55,13 @@ class Dirichlet(Partitioner):
     def __init__(
         self, num_clients: int = 20, alpha: float = 0.1, min_samples: int | None = None
     ) -> None:
-        self.num_clients = at_least("num_clients", num_clients, 1)
+        self.num_clients = require_integer("num_clients", num_clients, 1)
         if isinstance(alpha, bool) or not (math.isfinite(alpha) and alpha > 0):
             raise ValueError(f"alpha: expected a finite number > 0, got {alpha}")
         self.alpha = alpha
-        self.min_samples = None if min_samples is None else at_least("min_samples", min_samples, 1)
+        self.min_samples = (
+            None if min_samples is None else require_integer("min_samples", min_samples, 1)
+        )
 
     def split(self, labels_N: Tensor, num_classes: int, seed: int) -> list[np.ndarray]:
         """Divide the samples; see `cwfed.functional.partition.dirichlet`."""
@@ -83,7 +86,7 @@ class IID(Partitioner):
     """
 
     def __init__(self, num_clients: int = 20) -> None:
-        self.num_clients = at_least("num_clients", num_clients, 1)
+        self.num_clients = require_integer("num_clients", num_clients, 1)
 
     def split(self, labels_N: Tensor, num_classes: int, seed: int) -> list[np.ndarray]:
         """Divide the samples; see `cwfed.functional.partition.iid`."""

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import Origin
-from cwfed.data.partitioners.base import Partitioner, at_least
+from cwfed.data.partitioners.base import Partitioner
 from cwfed.data.source_order import SourceOrder
 from cwfed.functional import released
+from cwfed.messages.checks import require_integer
 
 Order = Literal["auto", "source", "content"]
 MOST_SEED = 2**32 - 1
@@ -38,8 +39,8 @@ class Released(Partitioner):
     """
 
     def __init__(self, num_clients: int, seed: int, order: Order) -> None:
-        self.num_clients = at_least("num_clients", num_clients, 1)
-        self.seed = at_least("seed", seed, 0)
+        self.num_clients = require_integer("num_clients", num_clients, 1)
+        self.seed = require_integer("seed", seed, 0)
         if seed > MOST_SEED:
             raise ValueError(f"seed: expected at most {MOST_SEED}, got {seed}")
         if order not in ("auto", "source", "content"):
@@ -170,7 +171,7 @@ class ReleasedPathological(Released):
         order: Order = "auto",
     ) -> None:
         super().__init__(num_clients, seed, order)
-        self.classes_per_client = at_least("classes_per_client", classes_per_client, 1)
+        self.classes_per_client = require_integer("classes_per_client", classes_per_client, 1)
 
     def deal(
         self, labels_N: np.ndarray, num_classes: int, rng: np.random.RandomState

@@ -182,19 +182,6 @@ def describe(files: Sequence[Path]) -> str:
     return f"{files[0]} and {len(files) - 1} more files"
 
 
-def require_positive(argument: str, value: object, *, least: int = 1) -> int:
-    """Return an integer argument, or raise ValueError that names it.
-
-    Args:
-        argument: Its name.
-        value: What came.
-        least: Smallest value allowed.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{argument}: expected an integer >= {least}, got {value!r}")
-    return value
-
-
 def require_path(argument: str, value: object) -> str:
     """Return a path argument, or raise ValueError that names it.
 

@@ -8,7 +8,8 @@ from PIL import Image
 from cwfed.data.cache import in_memory
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
-from cwfed.data.sources.base import Source, require_positive
+from cwfed.data.sources.base import Source
+from cwfed.messages.checks import require_integer
 
 
 class Digits(Source):
@@ -24,7 +25,7 @@ class Digits(Source):
     name = "digits"
 
     def __init__(self, image_size: int = 28) -> None:
-        self.image_size = require_positive("image_size", image_size, least=8)
+        self.image_size = require_integer("image_size", image_size, 8)
 
     def load(self, data_dir: Path | None = None, *, cache_dir: Path | None = None) -> ImageData:
         """Return all images in canonical order; they come with scikit-learn.

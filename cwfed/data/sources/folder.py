@@ -4,7 +4,8 @@ from pathlib import Path
 
 from cwfed.data.decoding import Encoded, Mode, decode_samples
 from cwfed.data.limits import MOST_ENCODED, printable, require_classes
-from cwfed.data.sources.base import FileSource, Found, Reading, require_path, require_positive
+from cwfed.data.sources.base import FileSource, Found, Reading, require_path
+from cwfed.messages.checks import require_integer
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
@@ -29,7 +30,9 @@ class ImageFolder(FileSource):
 
     def __init__(self, path: str, image_size: int | None = None, mode: Mode = "RGB") -> None:
         self.path = require_path("path", path)
-        self.image_size = None if image_size is None else require_positive("image_size", image_size)
+        self.image_size = (
+            None if image_size is None else require_integer("image_size", image_size, 1)
+        )
         if mode not in ("RGB", "L"):
             raise ValueError(f"mode: expected 'RGB' or 'L', got {mode!r}")
         self.mode: Mode = mode

@@ -8,8 +8,9 @@ from cwfed.data.cache import in_memory
 from cwfed.data.decoding import Samples
 from cwfed.data.images import ImageData
 from cwfed.data.limits import require_classes
-from cwfed.data.sources.base import Source, require_positive
+from cwfed.data.sources.base import Source
 from cwfed.functional.seeding import numpy_generator
+from cwfed.messages.checks import require_integer
 
 CELLS = 4
 NOISE = 64
@@ -43,14 +44,14 @@ class SyntheticImages(Source):
         channels: int = 1,
         seed: int = 0,
     ) -> None:
-        self.num_classes = require_positive("num_classes", num_classes)
+        self.num_classes = require_integer("num_classes", num_classes, 1)
         require_classes("num_classes", num_classes)
-        self.samples_per_class = require_positive("samples_per_class", samples_per_class)
-        self.image_size = require_positive("image_size", image_size)
+        self.samples_per_class = require_integer("samples_per_class", samples_per_class, 1)
+        self.image_size = require_integer("image_size", image_size, 1)
         if channels not in (1, 3):
             raise ValueError(f"channels: expected 1 or 3, got {channels!r}")
         self.channels = channels
-        self.seed = require_positive("seed", seed, least=0)
+        self.seed = require_integer("seed", seed, 0)
 
     def load(self, data_dir: Path | None = None, *, cache_dir: Path | None = None) -> ImageData:
         """Return all images in canonical order.

@@ -15,9 +15,9 @@ from cwfed.data.sources.base import (
     check_counts,
     check_shape,
     require_path,
-    require_positive,
 )
 from cwfed.data.sources.download import Remote, fetch
+from cwfed.messages.checks import require_integer
 from cwfed.records.reading import read_text
 
 FOLDER = "tiny-imagenet-200"
@@ -53,7 +53,7 @@ class TinyImageNet(FileSource):
 
     def __init__(self, path: str | None = None, num_classes: int = 200) -> None:
         self.path = None if path is None else require_path("path", path)
-        self.num_classes = require_positive("num_classes", num_classes)
+        self.num_classes = require_integer("num_classes", num_classes, 1)
         require_classes("num_classes", num_classes)
 
     def _find(self, data_dir: Path) -> Found:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cwfed.messages.checks import require_count, require_mapping, require_text
+from cwfed.messages.checks import require_integer, require_mapping, require_text
 from cwfed.records.names import CHECKPOINTS, CONFIG, PARTITION, ROUNDS, SNAPSHOTS
 from cwfed.records.reading import reading
 from cwfed.records.run import Run
@@ -91,7 +91,7 @@ def check_config(run: Run) -> None:
         for name in ("data", "partition", "algorithm", "client", "trainer"):
             require_mapping(config.get(name), name)
         for name, least in (("seed", 0), ("rounds", 0)):
-            require_count(config.get(name), name, least)
+            require_integer(name, config.get(name), least)
         for name in ("data", "partition"):
             require_text(config[name].get("class_path"), f"{name}.class_path", _LONGEST)
         require_text(config["algorithm"].get("name"), "algorithm.name", _LONGEST)

@@ -9,9 +9,9 @@ from torch import nn
 
 from cwfed.engines.base import MEMORY_FORMATS, MemoryFormat, Workload
 from cwfed.engines.exactness import Phases
+from cwfed.engines.options import TrainerOptions
 from cwfed.engines.sequential import seeded
 from cwfed.engines.trial import failure_in_first_steps
-from cwfed.federated.options import TrainerOptions
 from cwfed.functional.seeding import derive_seed
 from cwfed.messages.shortage import shortage
 

@@ -16,13 +16,13 @@ from cwfed.engines.base import (
     Workload,
 )
 from cwfed.engines.exactness import Phases, reason_against
+from cwfed.engines.options import TrainerOptions
 from cwfed.engines.parallel import ParallelEngine
 from cwfed.engines.sequential import SequentialEngine, resolve_accelerator
 from cwfed.engines.timing import VARIANTS, Variant, choose_kernel
 from cwfed.engines.vectorized import VectorizedEngine
 from cwfed.engines.workers import start_method
-from cwfed.federated.layout import settle_layout
-from cwfed.federated.options import TrainerOptions
+from cwfed.engines.layout import settle_layout
 from cwfed.messages.shortage import shortage
 
 log = logging.getLogger("cwfed")
