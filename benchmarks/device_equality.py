@@ -28,7 +28,7 @@ from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import SyntheticImages
 from cwfed.engines import SequentialEngine, VectorizedEngine
 from cwfed.engines.base import Engine, Precision
-from cwfed.engines.timing import VARIANTS, Variant
+from cwfed.engines.vectorized.timing import VARIANTS, Variant
 from cwfed.federated import (
     Algorithm,
     Experiment,

@@ -30,8 +30,8 @@ from cwfed.data.sources import SyntheticImages
 from cwfed.engines import SequentialEngine, VectorizedEngine
 from cwfed.engines.base import MatmulPrecision
 from cwfed.engines.precision import matmul_precision
-from cwfed.engines.resident import ResidentData
-from cwfed.engines.timing import VARIANTS, Variant, step_seconds
+from cwfed.engines.vectorized.resident import ResidentData
+from cwfed.engines.vectorized.timing import VARIANTS, Variant, step_seconds
 from cwfed.federated import Algorithm, Experiment, LocalTraining, PreparedRun, TrainerOptions
 from cwfed.models import CNN4, ResNet18
 from cwfed.records.atomic import append_atomic

@@ -26,6 +26,7 @@ from cwfed.aggregators import FedAvg
 from cwfed.data.images import ImageData
 from cwfed.data.partitioners import IID
 from cwfed.data.sources import CIFAR10, MNIST, Source, SyntheticImages
+from cwfed.engines.selection import describe_engine
 from cwfed.federated import (
     Algorithm,
     Experiment,
@@ -34,7 +35,6 @@ from cwfed.federated import (
     PreparedRun,
     TrainerOptions,
 )
-from cwfed.engines.selection import describe_engine
 from cwfed.federated.record import RoundRecord
 from cwfed.models import CNN4
 

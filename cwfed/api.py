@@ -64,7 +64,7 @@ def fit(
         KeyboardInterrupt: Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 where the program does not handle
             them. Finished rounds are kept; `resume` continues.
         OSError: A file of the run cannot be written, as on a full disk; likewise.
-        cwfed.engines.workers.WorkerError: A process of the parallel engine died; likewise.
+        cwfed.engines.parallel.workers.WorkerError: A process of the parallel engine died; likewise.
         cwfed.federated.faults.RunStopped: The run cannot go on, or was asked not to; likewise.
     """
     with _asking():
@@ -104,7 +104,7 @@ def resume(
         ValueError: The folder holds no run, or another process is writing it.
         KeyboardInterrupt: As for `fit`.
         OSError: As for `fit`.
-        cwfed.engines.workers.WorkerError: As for `fit`.
+        cwfed.engines.parallel.workers.WorkerError: As for `fit`.
         cwfed.federated.faults.RunStopped: As for `fit`.
     """
     with _asking():

@@ -21,9 +21,9 @@ from cwfed.cli.parser import (
     parse,
     plain,
 )
-from cwfed.engines.workers import WorkerError
-from cwfed.federated.callbacks import LoopCallback
+from cwfed.engines.parallel.workers import WorkerError
 from cwfed.engines.selection import describe_engine
+from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.experiment import Experiment, blaming
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import RunFolder, division_damage, require_empty

@@ -1,4 +1,7 @@
-"""Engines: how a cohort of clients is trained."""
+"""How a cohort of clients is trained: the contract of engines, the reference, and their selection.
+
+No engine knows what a server does with the models.
+"""
 
 from cwfed.engines.base import Engine, Fitted, Workload
 from cwfed.engines.parallel import ParallelEngine

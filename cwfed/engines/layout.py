@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from cwfed.engines.base import MEMORY_FORMATS, MemoryFormat, Workload
-from cwfed.engines.exactness import Phases
 from cwfed.engines.options import TrainerOptions
 from cwfed.engines.sequential import seeded
 from cwfed.engines.trial import failure_in_first_steps
+from cwfed.engines.vectorized.exactness import Phases
 from cwfed.functional.seeding import derive_seed
 from cwfed.messages.shortage import shortage
 

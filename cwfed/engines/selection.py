@@ -15,14 +15,14 @@ from cwfed.engines.base import (
     Kernel,
     Workload,
 )
-from cwfed.engines.exactness import Phases, reason_against
-from cwfed.engines.options import TrainerOptions
-from cwfed.engines.parallel import ParallelEngine
-from cwfed.engines.sequential import SequentialEngine, resolve_accelerator
-from cwfed.engines.timing import VARIANTS, Variant, choose_kernel
-from cwfed.engines.vectorized import VectorizedEngine
-from cwfed.engines.workers import start_method
 from cwfed.engines.layout import settle_layout
+from cwfed.engines.options import TrainerOptions
+from cwfed.engines.parallel.engine import ParallelEngine
+from cwfed.engines.parallel.workers import start_method
+from cwfed.engines.sequential import SequentialEngine, resolve_accelerator
+from cwfed.engines.vectorized.engine import VectorizedEngine
+from cwfed.engines.vectorized.exactness import Phases, reason_against
+from cwfed.engines.vectorized.timing import VARIANTS, Variant, choose_kernel
 from cwfed.messages.shortage import shortage
 
 log = logging.getLogger("cwfed")

@@ -8,8 +8,8 @@ from cwfed.clients.module import ClientModule
 from cwfed.data.federated import FederatedData
 from cwfed.data.plans import PlanLoader
 from cwfed.engines.base import EngineName, MatmulPrecision, Precision, Workload
-from cwfed.engines.exactness import Phases
 from cwfed.engines.sequential import SequentialEngine, model_state
+from cwfed.engines.vectorized.exactness import Phases
 from cwfed.functional.stacking import replicate
 from cwfed.messages.shortage import shortage
 

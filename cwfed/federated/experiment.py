@@ -21,8 +21,8 @@ from cwfed.data.manifest import Manifest, make_manifest
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources.base import Source
 from cwfed.engines.options import TrainerOptions
-from cwfed.engines.sequential import seeded
 from cwfed.engines.selection import settle_device
+from cwfed.engines.sequential import seeded
 from cwfed.federated.options import (
     Algorithm,
     CheckpointOptions,

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from cwfed.aggregators.base import ServerContext
 from cwfed.data.federated import FederatedData, Part
 from cwfed.engines.base import Workload
-from cwfed.engines.exactness import check_objectives
 from cwfed.engines.options import TrainerOptions
-from cwfed.engines.sequential import model_state
-from cwfed.federated.callbacks import LoopCallback
 from cwfed.engines.selection import make_engine, settle
+from cwfed.engines.sequential import model_state
+from cwfed.engines.vectorized.exactness import check_objectives
+from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.faults import FaultModel
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.sampler import UniformSampler

@@ -17,7 +17,7 @@ from benchmarks.device_equality import METHODS, Line, final_state, largest_diffe
 from benchmarks.device_limits import Cost, Peak, step_cost
 from benchmarks.device_speed import Row, describe, markdown
 from cwfed.engines import SequentialEngine
-from cwfed.engines.kernels import Stacked
+from cwfed.engines.vectorized.kernels import Stacked
 from cwfed.models import CNN4
 
 ROOT = Path(__file__).resolve().parents[2]

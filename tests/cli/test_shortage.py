@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from cwfed.cli import main
-from cwfed.engines import workers
 from cwfed.engines import selection as engines
+from cwfed.engines.parallel import workers
 from cwfed.messages.shortage import shortage
 from cwfed.processes.lock import unlocked_afterwards
 

@@ -8,7 +8,7 @@ from helpers import Keep, run
 from methods import NAMES, NEEDS_EVERYONE, experiment
 
 from cwfed.engines.base import Kernel
-from cwfed.engines.vectorized import VectorizedEngine
+from cwfed.engines.vectorized.engine import VectorizedEngine
 
 
 def stacked_loop(prepared, callbacks, kernel, chunk):

@@ -12,7 +12,7 @@ from torch import nn
 from cwfed.clients import TrainingPhase
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import SyntheticImages
-from cwfed.engines.vectorized import VectorizedEngine
+from cwfed.engines.vectorized.engine import VectorizedEngine
 from cwfed.federated import LocalTraining, TrainerOptions
 
 KERNELS = ("grouped", "unfold", "streams")

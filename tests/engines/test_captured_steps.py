@@ -18,13 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cwfed.clients import TrainingPhase
-from cwfed.engines import kernels
-from cwfed.engines.capture import CudaGraphs
-from cwfed.engines.kernels import ByClient, LocalLoss, Stacked
-from cwfed.engines.program import Eager, Program
-from cwfed.engines.resident import ResidentData
 from cwfed.engines.sequential import model_state
-from cwfed.engines.stack import Stack
+from cwfed.engines.vectorized.capture import CudaGraphs
+from cwfed.engines.vectorized.engine import kernels
+from cwfed.engines.vectorized.kernels import ByClient, LocalLoss, Stacked
+from cwfed.engines.vectorized.program import Eager, Program
+from cwfed.engines.vectorized.resident import ResidentData
+from cwfed.engines.vectorized.stack import Stack
 from cwfed.objectives import WDR, ClassifierVariance, EncoderUniformity, Proximal
 
 MOMENTUM = partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.01)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cwfed.clients import TrainingPhase
-from cwfed.engines.exactness import reason_against
+from cwfed.engines.vectorized.exactness import reason_against
 from cwfed.objectives import (
     WDR,
     ClassifierVariance,

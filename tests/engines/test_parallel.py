@@ -10,10 +10,9 @@ import torch
 from helpers import Keep, assert_same, small_experiment
 
 from cwfed.clients import WholeTrainingClient
-from cwfed.engines import workers
-from cwfed.engines.parallel import ParallelEngine
+from cwfed.engines.parallel.engine import ParallelEngine, workers
+from cwfed.engines.parallel.workers import Task, WorkerError, WorkerPool
 from cwfed.engines.sequential import SequentialEngine
-from cwfed.engines.workers import Task, WorkerError, WorkerPool
 from cwfed.federated import LocalTraining, TrainerOptions
 from cwfed.objectives import CrossEntropy, Objective, ObjectiveTerm, Proximal
 from cwfed.processes.signals import STOPPING

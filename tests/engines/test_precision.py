@@ -6,7 +6,7 @@ from engine_cases import case
 
 from cwfed.data.plans import normalise
 from cwfed.engines.precision import matmul_precision
-from cwfed.engines.resident import ResidentData, rows_on
+from cwfed.engines.vectorized.resident import ResidentData, rows_on
 
 
 def switches():

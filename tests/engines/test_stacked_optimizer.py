@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import optim
 
-from cwfed.engines.stacked_optimizer import (
+from cwfed.engines.vectorized.stacked_optimizer import (
     StackedOptimizer,
     reason_against_stacking,
     zeroed_is_fresh,

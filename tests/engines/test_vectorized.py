@@ -10,9 +10,8 @@ from helpers import TinyNet
 from torch import nn
 
 from cwfed.clients import TrainingPhase
-from cwfed.engines import kernels
 from cwfed.engines.sequential import SequentialEngine
-from cwfed.engines.vectorized import VectorizedEngine
+from cwfed.engines.vectorized.engine import VectorizedEngine, kernels
 from cwfed.objectives import WDR, EncoderUniformity, Proximal
 
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cwfed.engines.cohort import bucketed, exact, make_chunks, schedule
+from cwfed.engines.vectorized.cohort import bucketed, exact, make_chunks, schedule
 
 
 def plan(first, steps, size):

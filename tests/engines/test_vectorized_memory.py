@@ -8,9 +8,9 @@ import torch
 from engine_cases import KERNELS, Sizes, assert_close, case
 from test_exactness import Branching
 
-from cwfed.engines import memory
-from cwfed.engines.memory import bytes_each, find_chunk, free_memory
-from cwfed.engines.timing import VARIANTS, choose_kernel, step_seconds
+from cwfed.engines.vectorized.engine import memory
+from cwfed.engines.vectorized.memory import bytes_each, find_chunk, free_memory
+from cwfed.engines.vectorized.timing import VARIANTS, choose_kernel, step_seconds
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
 
@@ -130,7 +130,7 @@ def test_the_fastest_kernel_is_chosen_and_those_that_fail_are_left_out(monkeypat
     c = case()
     times = dict(zip(VARIANTS, (3.0, 1.0, 2.0, 1.5), strict=True))
     fake = lambda engine, *_: times[engine.kernel, engine.workload.memory_format]  # noqa: E731
-    monkeypatch.setattr("cwfed.engines.timing.step_seconds", fake)
+    monkeypatch.setattr("cwfed.engines.vectorized.timing.step_seconds", fake)
     choose = partial(choose_kernel, accelerator="cpu", precision="64-true", chunk=8)
     assert choose(c.workload, c.phases) == (("unfold", "contiguous"), times)
     assert choose(c.workload, c.phases * 2)[1]["grouped", "contiguous"] == 6.0

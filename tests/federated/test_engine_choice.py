@@ -15,16 +15,15 @@ from helpers import run as train
 from torch import nn
 
 from cwfed.cli import main
-from cwfed.engines import workers
-from cwfed.engines.parallel import ParallelEngine
-from cwfed.engines.sequential import SequentialEngine
-from cwfed.engines.timing import VARIANTS
-from cwfed.engines.vectorized import VectorizedEngine
-from cwfed.engines.workers import WorkerPool
-from cwfed.federated import LocalTraining, TrainerOptions
 from cwfed.engines import layout
 from cwfed.engines import selection as engines
+from cwfed.engines.parallel.engine import ParallelEngine, workers
+from cwfed.engines.parallel.workers import WorkerPool
 from cwfed.engines.selection import describe_engine, make_engine, settle
+from cwfed.engines.sequential import SequentialEngine
+from cwfed.engines.vectorized.engine import VectorizedEngine
+from cwfed.engines.vectorized.timing import VARIANTS
+from cwfed.federated import LocalTraining, TrainerOptions
 from cwfed.models import CNN4
 from cwfed.objectives import WDR
 from cwfed.processes.lock import unlocked_afterwards

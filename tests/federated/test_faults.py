@@ -13,7 +13,7 @@ from rounds import assert_models_equal, wdr
 from cwfed.aggregators import CwFedAvg, FedAvg
 from cwfed.clients import TrainingPhase
 from cwfed.engines.base import Fitted
-from cwfed.engines.vectorized import VectorizedEngine
+from cwfed.engines.vectorized.engine import VectorizedEngine
 from cwfed.federated import Algorithm, FaultOptions, TrainerOptions
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.faults import FaultModel, RunStopped, require_finite

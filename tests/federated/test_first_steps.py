@@ -11,8 +11,8 @@ from helpers import small_experiment
 from torch.optim import LBFGS, SGD
 
 from cwfed.cli import main
-from cwfed.federated import LocalTraining, TrainerOptions
 from cwfed.engines import selection as engines
+from cwfed.federated import LocalTraining, TrainerOptions
 from cwfed.models import CNN4
 
 AUTO = TrainerOptions(accelerator="cpu")

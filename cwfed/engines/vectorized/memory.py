@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from cwfed.engines.program import Program
+from cwfed.engines.vectorized.program import Program
 
 # The rest is for temporary tensors, captured steps, scoring and whoever else is there.
 _FRACTION = 0.6

@@ -14,11 +14,11 @@ from torch import Tensor
 from cwfed.clients.phase import TrainingPhase
 from cwfed.data.plans import normalise
 from cwfed.engines.base import Kernel, Precision, Workload
-from cwfed.engines.kernels import ByClient, LocalLoss, Stacked
 from cwfed.engines.precision import matmul_precision
 from cwfed.engines.sequential import model_state, seeded
-from cwfed.engines.stack import Rows, Stack
-from cwfed.engines.stacked_optimizer import reason_against_stacking
+from cwfed.engines.vectorized.kernels import ByClient, LocalLoss, Stacked
+from cwfed.engines.vectorized.stack import Rows, Stack
+from cwfed.engines.vectorized.stacked_optimizer import reason_against_stacking
 from cwfed.functional.stacking import replicate
 from cwfed.objectives.base import Objective
 

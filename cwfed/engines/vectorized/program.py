@@ -9,11 +9,11 @@ from typing import Protocol
 import torch
 
 from cwfed.clients.module import OptimizerFactory
-from cwfed.engines.cohort import Chunk, Widths, exact, schedule
-from cwfed.engines.kernels import Gradients, LocalLoss
-from cwfed.engines.resident import ResidentData
-from cwfed.engines.stack import Stack
-from cwfed.engines.stacked_optimizer import StackedOptimizer
+from cwfed.engines.vectorized.cohort import Chunk, Widths, exact, schedule
+from cwfed.engines.vectorized.kernels import Gradients, LocalLoss
+from cwfed.engines.vectorized.resident import ResidentData
+from cwfed.engines.vectorized.stack import Stack
+from cwfed.engines.vectorized.stacked_optimizer import StackedOptimizer
 
 
 class Program:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from cwfed.engines.base import Kernel
-from cwfed.engines.stack import Rows, Tensors
+from cwfed.engines.vectorized.stack import Rows, Tensors
 from cwfed.functional.contract import ModelContract
 from cwfed.objectives.base import ClientContext, Objective, Step
 

@@ -22,16 +22,16 @@ from cwfed.engines.base import (
     Precision,
     Workload,
 )
-from cwfed.engines.capture import Capture, CudaGraphs, Replay
-from cwfed.engines.cohort import Chunk, ChunkLoader, CohortModule, make_chunks, schedule
-from cwfed.engines.kernels import LocalLoss, make_kernel
-from cwfed.engines.memory import find_chunk, free_memory
-from cwfed.engines.program import Eager, Program, Runner, train_chunk
-from cwfed.engines.resident import ResidentData
-from cwfed.engines.scoring import Scorer
 from cwfed.engines.sequential import calling, make_trainer, model_state
-from cwfed.engines.stack import Stack
-from cwfed.engines.stacked_optimizer import zeroed_is_fresh
+from cwfed.engines.vectorized.capture import Capture, CudaGraphs, Replay
+from cwfed.engines.vectorized.cohort import Chunk, ChunkLoader, CohortModule, make_chunks, schedule
+from cwfed.engines.vectorized.kernels import LocalLoss, make_kernel
+from cwfed.engines.vectorized.memory import find_chunk, free_memory
+from cwfed.engines.vectorized.program import Eager, Program, Runner, train_chunk
+from cwfed.engines.vectorized.resident import ResidentData
+from cwfed.engines.vectorized.scoring import Scorer
+from cwfed.engines.vectorized.stack import Stack
+from cwfed.engines.vectorized.stacked_optimizer import zeroed_is_fresh
 from cwfed.functional.stacking import Bank
 from cwfed.objectives.base import Objective
 
@@ -42,7 +42,7 @@ class VectorizedEngine(Engine):
     """Trains stacked clients through a single reused Lightning Trainer.
 
     The numbers are those of the sequential engine up to the order of sums, where
-    `cwfed.engines.exactness.reason_against` finds nothing against it.
+    `cwfed.engines.vectorized.exactness.reason_against` finds nothing against it.
 
     Args:
         workload: What local training is.

@@ -9,10 +9,10 @@ import torch
 
 from cwfed.clients.phase import TrainingPhase
 from cwfed.engines.base import Kernel, MatmulPrecision, MemoryFormat, Precision, Workload
-from cwfed.engines.cohort import Chunk, make_chunks
-from cwfed.engines.exactness import Phases, reason_against
 from cwfed.engines.sequential import model_state
-from cwfed.engines.vectorized import VectorizedEngine
+from cwfed.engines.vectorized.cohort import Chunk, make_chunks
+from cwfed.engines.vectorized.engine import VectorizedEngine
+from cwfed.engines.vectorized.exactness import Phases, reason_against
 from cwfed.functional.stacking import replicate
 from cwfed.objectives.base import Objective
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cwfed.engines.shared import SharedModel
+from cwfed.engines.parallel.shared import SharedModel
 from cwfed.messages.shortage import LIMITED, shortage
 from cwfed.processes.own_modules import OwnModules, finder_at_work, safe_processes
 from cwfed.processes.signals import STOPPING

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from cwfed.data.federated import Part
 from cwfed.engines.base import MEMORY_FORMATS, Workload
-from cwfed.engines.kernels import features_of
-from cwfed.engines.resident import ResidentData, rows_on
+from cwfed.engines.vectorized.kernels import features_of
+from cwfed.engines.vectorized.resident import ResidentData, rows_on
 from cwfed.functional.stacking import Bank, row
 from cwfed.models.contract import evaluating
 

@@ -15,8 +15,8 @@ from cwfed.clients.epoch import WholeTrainingClient
 from cwfed.clients.phase import TrainingPhase
 from cwfed.data.federated import Part
 from cwfed.engines.base import Engine, Fitted, Precision, Workload
+from cwfed.engines.parallel.workers import Task, WorkerPool
 from cwfed.engines.sequential import SequentialEngine, model_state
-from cwfed.engines.workers import Task, WorkerPool
 from cwfed.functional.stacking import Bank
 from cwfed.objectives.base import Objective
 

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import torch
 
-from cwfed.engines.cohort import bucketed
-from cwfed.engines.program import Program
-from cwfed.engines.stacked_optimizer import reason_against_capture
+from cwfed.engines.vectorized.cohort import bucketed
+from cwfed.engines.vectorized.program import Program
+from cwfed.engines.vectorized.stacked_optimizer import reason_against_capture
 
 WARM_UP_STEPS = 3
 
@@ -101,7 +101,7 @@ class Replay:
         self.optimizer.reset()
 
     def step(self, width: int) -> None:
-        """See `cwfed.engines.program.Runner.step`."""
+        """See `cwfed.engines.vectorized.program.Runner.step`."""
         self.replays[width]()
 
     def _captured(self, width: int) -> Callable[[], None]:

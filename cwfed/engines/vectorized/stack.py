@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cwfed.engines.resident import rows_on
+from cwfed.engines.vectorized.resident import rows_on
 from cwfed.functional.contract import ModelContract
 from cwfed.functional.stacking import Bank
 
