@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.faults_check import broken_files, differences, fingerprint
-from benchmarks.faults_inject import KILL, Fault, Injector
+from benchmarks.faults_inject import DENIED, KILL, Fault, Injector
 from cwfed.cli import main as run_cwfed
 from cwfed.cli.guard import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.records.atomic import TEMPORARY
@@ -144,6 +144,8 @@ class Trial:
         name = self.steps[fault.step] if fault.step < len(self.steps) else "the end"
         self.judge(outcome, f"{fault.kind} at {name}{' (half)' if fault.half else ''}", tally)
         expected = expected_code(fault.kind, outcome)
+        if fault.kind == DENIED and self._syncs_folder(name):
+            expected = 0  # some file systems cannot, and say so in this way
         if outcome.code != expected:
             tally.problems.append(
                 f"{fault.kind} at {name}: exit code {outcome.code}, expected {expected}"
@@ -166,6 +168,10 @@ class Trial:
         tally.repeated = max(tally.repeated, repeated)
         if problem:
             tally.problems.append(f"{name}: {problem}")
+
+    def _syncs_folder(self, step: str) -> bool:
+        call, _, label = step.partition(" ")
+        return call == "fsync" and (self.reference / label).is_dir()
 
     def resume(self) -> tuple[str | None, int]:
         """Start the run again as a person would.
