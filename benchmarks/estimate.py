@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.jobs import Job
 from benchmarks.profiles import SHAPES, Shape
-from cwfed.models.contract import build_model
+from cwfed.contract.inspection import build_model
 
 _FLOPS_PER_SECOND = 10e9
 """Of one core on small batches, overheads included: a guess until a first job has finished."""

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from cwfed.contract.spec import ModelSpec
 from cwfed.functional.aggregation import mix
-from cwfed.functional.contract import ModelContract
 from cwfed.functional.stacking import Bank
 
 ServerState = Mapping[str, Tensor]
@@ -46,7 +46,7 @@ class ServerContext:
 
     num_samples_M: Tensor
     label_counts_MK: Tensor
-    model: ModelContract
+    model: ModelSpec
     sizes: Mapping[str, int] = field(default_factory=dict)
     new_initialisation: Callable[[int], Mapping[str, Tensor]] = _only_one
 

@@ -15,7 +15,7 @@ from cwfed.aggregators.base import (
     ServerContext,
     ServerRound,
 )
-from cwfed.functional.contract import ModelContract
+from cwfed.contract.spec import ModelSpec
 from cwfed.functional.stacking import Bank, replicate, row
 
 
@@ -126,14 +126,14 @@ def make_server(
     )
 
 
-def _contract(uploads: Bank, head_weight: str, num_classes: int) -> ModelContract:
+def _contract(uploads: Bank, head_weight: str, num_classes: int) -> ModelSpec:
     head = head_weight.rpartition(".")[0]
     bias = f"{head}.bias" if head else "bias"
     has_bias = bias in uploads and uploads[bias].shape[1:] == (num_classes,)
     blocks: dict[str, list[str]] = {}
     for name in uploads:
         blocks.setdefault(name.partition(".")[0], []).append(name)
-    return ModelContract(
+    return ModelSpec(
         head=head or head_weight,
         head_weight=head_weight,
         head_bias=bias if has_bias else None,

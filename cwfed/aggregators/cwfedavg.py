@@ -14,12 +14,12 @@ from cwfed.aggregators.base import (
     one_matrix,
     same_for_all,
 )
+from cwfed.contract.spec import check_scope
 from cwfed.functional.aggregation import (
     classwise_weights,
     mixing_matrix,
     sample_weights,
 )
-from cwfed.functional.contract import check_scope
 from cwfed.functional.distribution import label_distribution, norm_distribution
 from cwfed.functional.stacking import Bank
 

@@ -12,8 +12,8 @@ from cwfed.aggregators.base import (
     one_matrix,
     same_for_all,
 )
+from cwfed.contract.spec import check_scope
 from cwfed.functional.aggregation import sample_weights
-from cwfed.functional.contract import check_scope
 from cwfed.functional.stacking import Bank
 
 

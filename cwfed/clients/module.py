@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassStatScores
 
-from cwfed.functional.contract import ModelContract
+from cwfed.contract.spec import ModelSpec
 from cwfed.objectives.base import ClientContext, Objective, Step
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -34,7 +34,7 @@ class ClientModule(LightningModule):
     def __init__(
         self,
         model: nn.Module,
-        contract: ModelContract,
+        contract: ModelSpec,
         optimizer: OptimizerFactory,
         num_classes: int,
         memory_format: torch.memory_format = torch.contiguous_format,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cwfed.functional.contract import ModelContract
+from cwfed.contract.spec import ModelSpec
 from cwfed.messages.checks import require_integer
 from cwfed.objectives.base import ObjectiveTerm
 
@@ -48,7 +48,7 @@ class TrainingPhase:
             require_integer("phases.epochs", self.epochs, 1)
         require_integer("phases.plan", self.plan)
 
-    def names(self, contract: ModelContract) -> tuple[str, ...]:
+    def names(self, contract: ModelSpec) -> tuple[str, ...]:
         """Return the names of the parameters that the phase trains."""
         head = contract.head_names()
         if self.trainable == "all":

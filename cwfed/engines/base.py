@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase
+from cwfed.contract.spec import ModelSpec
 from cwfed.data.federated import FederatedData, Part
-from cwfed.functional.contract import ModelContract
 from cwfed.functional.stacking import Bank
 from cwfed.objectives.base import ClientContext, Objective
 
@@ -45,7 +45,7 @@ class Workload:
     """
 
     model: nn.Module
-    contract: ModelContract
+    contract: ModelSpec
     contexts: Sequence[ClientContext]
     optimizer: OptimizerFactory
     data: FederatedData

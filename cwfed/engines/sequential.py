@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from cwfed.clients.module import ClientModule
 from cwfed.clients.phase import TrainingPhase
+from cwfed.contract.inspection import evaluating
 from cwfed.data.federated import Part
 from cwfed.data.plans import PlanLoader
 from cwfed.engines import precision as precisions
@@ -28,7 +29,6 @@ from cwfed.engines.base import (
 )
 from cwfed.functional.seeding import derive_seed
 from cwfed.functional.stacking import Bank, row
-from cwfed.models.contract import evaluating
 from cwfed.objectives.base import Objective
 
 

@@ -15,6 +15,14 @@ from torch import nn
 
 from cwfed.clients.module import OptimizerFactory
 from cwfed.clients.phase import TrainingPhase
+from cwfed.contract.inspection import (
+    ModelFactory,
+    build_model,
+    check_output,
+    check_training,
+    describe_model,
+)
+from cwfed.contract.spec import ModelSpec
 from cwfed.data.federated import FederatedData
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import Manifest, make_manifest
@@ -34,16 +42,8 @@ from cwfed.federated.options import (
 )
 from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.sampler import UniformSampler
-from cwfed.functional.contract import ModelContract
 from cwfed.functional.seeding import derive_seed
 from cwfed.messages.checks import require_at_least
-from cwfed.models.contract import (
-    ModelFactory,
-    build_model,
-    check_output,
-    check_training,
-    describe_model,
-)
 from cwfed.objectives import WDR, CrossEntropy, Objective, ObjectiveTerm
 
 
@@ -172,7 +172,7 @@ class Experiment:
             check_training(model, images.input_shape, images.num_classes, sorted(sizes))
         return PreparedRun(self, data, model, contract, trainer).settled()
 
-    def check_phases(self, contract: ModelContract) -> None:
+    def check_phases(self, contract: ModelSpec) -> None:
         """Check that every phase trains something, and WDR a head that it can act on.
 
         Raises:
@@ -191,7 +191,7 @@ class Experiment:
 
     def initialise(
         self, images: ImageData, purpose: str, dtype: torch.dtype
-    ) -> tuple[nn.Module, ModelContract]:
+    ) -> tuple[nn.Module, ModelSpec]:
         """Return a fresh network, a function of the seed and a purpose, and its names."""
         with seeded(derive_seed(self.seed, purpose)):
             model = build_model(self.model, images.input_shape, images.num_classes).to(dtype)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cwfed.aggregators.base import ServerContext
+from cwfed.contract.spec import ModelSpec
 from cwfed.data.federated import FederatedData, Part
 from cwfed.engines.base import Workload
 from cwfed.engines.options import TrainerOptions
@@ -22,7 +23,6 @@ from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.faults import FaultModel
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.sampler import UniformSampler
-from cwfed.functional.contract import ModelContract
 from cwfed.functional.distribution import label_distribution
 from cwfed.functional.stacking import Bank, replicate
 from cwfed.objectives import ClientContext
@@ -47,7 +47,7 @@ class PreparedRun:
     experiment: "Experiment"
     data: FederatedData
     model: nn.Module
-    contract: ModelContract
+    contract: ModelSpec
     trainer: TrainerOptions
     reason: str = ""
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from cwfed.contract.spec import ModelSpec
 from cwfed.federated.callbacks import LoopCallback, is_due
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.functional.contract import ModelContract
 from cwfed.records.files import write_arrays
 from cwfed.records.names import snapshot_path
 
@@ -45,9 +45,7 @@ class SnapshotWriter(LoopCallback):
         return is_due(round_, self.loop.rounds, self.every, AUTOMATIC)
 
 
-def snapshot(
-    record: RoundRecord, state: FederatedState, model: ModelContract
-) -> dict[str, np.ndarray]:
+def snapshot(record: RoundRecord, state: FederatedState, model: ModelSpec) -> dict[str, np.ndarray]:
     """Return what a snapshot holds, by name.
 
     Args:

@@ -1,7 +1,6 @@
 """Models and the contract by which the suite finds their output layer."""
 
-from cwfed.models.cnn import CNN4
-from cwfed.models.contract import (
+from cwfed.contract.inspection import (
     DATA_ARGUMENTS,
     ModelFactory,
     build_model,
@@ -9,6 +8,7 @@ from cwfed.models.contract import (
     check_training,
     describe_model,
 )
+from cwfed.models.cnn import CNN4
 from cwfed.models.heads import CosineClassifier, Head, PrototypeHead
 from cwfed.models.resnet import ResNet18
 

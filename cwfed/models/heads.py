@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cwfed.functional.contract import ModelContract
+from cwfed.contract.spec import ModelSpec
 from cwfed.functional.distribution import safe_norm
 
 
@@ -15,7 +15,7 @@ class Head(ABC):
     """Replaces the output layer of a model when the run is prepared."""
 
     @abstractmethod
-    def install(self, model: nn.Module, contract: ModelContract) -> None:
+    def install(self, model: nn.Module, contract: ModelSpec) -> None:
         """Replace the output layer in place; it keeps its name and a weight ``[K, F]``.
 
         Raises:
@@ -42,7 +42,7 @@ class PrototypeHead(Head):
             raise ValueError(f"scale: expected a finite number > 0, got {scale}")
         self.scale = scale
 
-    def install(self, model: nn.Module, contract: ModelContract) -> None:
+    def install(self, model: nn.Module, contract: ModelSpec) -> None:
         """Put orthogonal prototypes in place of the output layer.
 
         Raises:

@@ -9,7 +9,7 @@ import torch
 from benchmarks.measure import RandomClients, bytes_of, reset_peak, resident
 from cwfed.aggregators import CFL, IFCA, CwFedAvg, FedAMP, FedAvg, FedFomo, FedPer
 from cwfed.aggregators.base import ServerContext, ServerRound
-from cwfed.functional.contract import ModelContract
+from cwfed.contract.spec import ModelSpec
 from cwfed.functional.stacking import empty_rows, replace_rows, row
 
 pytestmark = pytest.mark.skipif(
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 CLIENTS, CLASSES = 20, 10
 NAMES = ("a", "w")
-MODEL = ModelContract("head", "w", None, (("a",), ("w",)), NAMES, (), ())
+MODEL = ModelSpec("head", "w", None, (("a",), ("w",)), NAMES, (), ())
 
 
 def problem():

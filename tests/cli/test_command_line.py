@@ -900,7 +900,7 @@ def test_a_worker_that_dies_leaves_one_line_and_the_way_on(tmp_path, monkeypatch
     def killed(self, *_):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr("cwfed.engines.parallel.engine._Servant.fit", killed)
+    monkeypatch.setattr("cwfed.engines.parallel.engine.WorkerHandler.fit", killed)
     folder = tmp_path / "run"
     options = ("--trainer.engine", "parallel", "--trainer.workers", "2")
     assert main(["fit", *SMALL, *options, "--run_dir", str(folder)]) == 1

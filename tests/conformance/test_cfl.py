@@ -12,12 +12,12 @@ from rounds import assert_models_equal
 from cwfed.aggregators import CFL, FedAvg
 from cwfed.aggregators.base import ServerContext, ServerRound
 from cwfed.aggregators.cfl import CLUSTER, clusters
+from cwfed.contract.spec import ModelSpec
 from cwfed.data.partitioners import Dirichlet
 from cwfed.data.sources import SyntheticImages
 from cwfed.federated import Algorithm
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.functional.cfl import bipartition, cosines
-from cwfed.functional.contract import ModelContract
 
 ROUNDS = 4
 
@@ -112,7 +112,7 @@ def test_clients_that_agree_stay_together():
 
 
 # The server alone, on four clients of one parameter whose updates have round norms.
-MODEL = ModelContract("head", "w", None, (("w", "v", "t"),), ("w",), ("v",), ("t",))
+MODEL = ModelSpec("head", "w", None, (("w", "v", "t"),), ("w",), ("v",), ("t",))
 START = torch.tensor([[10.0, -20.0]], dtype=torch.float64).expand(4, 2)
 APART = torch.tensor([[3.0, 4.0], [-3.0, 4.0], [3.0, 4.0], [-3.0, 4.0]], dtype=torch.float64)
 

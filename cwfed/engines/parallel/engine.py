@@ -48,7 +48,7 @@ class ParallelEngine(Engine):
         self.workload = workload
         self.workers = workers
         self.threads = threads
-        self._make = partial(_Servant, workload, precision, threads)
+        self._make = partial(WorkerHandler, workload, precision, threads)
         self._pool: WorkerPool | None = None
 
     def fit(
@@ -114,7 +114,7 @@ class ParallelEngine(Engine):
         """Have workers carry out one call for each client; return the replies in order.
 
         Args:
-            call: Method of `_Servant`.
+            call: Method of `WorkerHandler`.
             clients: Ids.
             part: The part of the data whose size is the cost.
             arguments: What the method is given after the client.
@@ -150,8 +150,14 @@ class ParallelEngine(Engine):
         return replies
 
 
-class _Servant:
-    """What a worker does: the sequential engine on the one client whose model it holds."""
+class WorkerHandler:
+    """Serves a worker's tasks: the sequential engine on the one client whose model it holds.
+
+    Args:
+        workload: What is trained.
+        precision: Lightning's precision.
+        threads: CPU threads of the worker.
+    """
 
     def __init__(self, workload: Workload, precision: Precision, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -167,6 +173,7 @@ class _Servant:
         phase: TrainingPhase,
         objective: Objective,
     ) -> float:
+        """Train the client in place, in the shared model; return its mean loss."""
         start = self._bank(shared[0])
         anchors = self._bank(shared[1]) if anchored else start
         fitted = self.engine.fit(round_, [client], start, anchors, phase, objective)
@@ -175,12 +182,14 @@ class _Servant:
         return fitted.losses[0]
 
     def evaluate(self, shared: Models, client: int, part: Part) -> list[float]:
+        """Return correct predictions, samples and summed loss of the client."""
         scores: list[float] = self.engine.evaluate([client], self._bank(shared[0]), part)[
             0
         ].tolist()
         return scores
 
     def class_means(self, shared: Models, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means of features by class, ``[K, F]``, and the counts, ``[K]``."""
         means, counts = self.engine.class_means([client], self._bank(shared[0]))
         return means[0].numpy(), counts[0].numpy()
 

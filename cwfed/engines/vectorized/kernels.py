@@ -13,9 +13,9 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from cwfed.contract.spec import ModelSpec
 from cwfed.engines.base import Kernel
 from cwfed.engines.vectorized.stack import Rows, Tensors
-from cwfed.functional.contract import ModelContract
 from cwfed.objectives.base import ClientContext, Objective, Step
 
 STREAMS = 8
@@ -34,7 +34,7 @@ class LocalLoss:
     def __init__(
         self,
         model: nn.Module,
-        contract: ModelContract,
+        contract: ModelSpec,
         objective: Objective,
         memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
@@ -61,7 +61,7 @@ class LocalLoss:
 
 
 @contextmanager
-def features_of(model: nn.Module, contract: ModelContract) -> Iterator[list[Tensor]]:
+def features_of(model: nn.Module, contract: ModelSpec) -> Iterator[list[Tensor]]:
     """Collect the inputs of the output layer in a block."""
     kept: list[Tensor] = []
 

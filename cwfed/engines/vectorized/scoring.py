@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from cwfed.contract.inspection import evaluating
 from cwfed.data.federated import Part
 from cwfed.engines.base import MEMORY_FORMATS, Workload
 from cwfed.engines.vectorized.kernels import features_of
 from cwfed.engines.vectorized.resident import ResidentData, rows_on
 from cwfed.functional.stacking import Bank, row
-from cwfed.models.contract import evaluating
 
 _MOVED_AT_ONCE = 64
 

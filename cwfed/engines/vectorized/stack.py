@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cwfed.contract.spec import ModelSpec
 from cwfed.engines.vectorized.resident import rows_on
-from cwfed.functional.contract import ModelContract
 from cwfed.functional.stacking import Bank
 
 Tensors = dict[str, Tensor]
@@ -65,7 +65,7 @@ class Stack:
         self,
         state: Mapping[str, Tensor],
         parameters: Sequence[str],
-        contract: ModelContract,
+        contract: ModelSpec,
         num_classes: int,
         size: int,
         device: torch.device,

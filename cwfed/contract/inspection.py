@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cwfed.functional.contract import ModelContract
+from cwfed.contract.spec import ModelSpec
 
 ModelFactory = Callable[..., nn.Module]
 """A class or function that returns a model; see `build_model` for what it is given."""
@@ -24,7 +24,7 @@ DATA_ARGUMENTS = ("input_shape", "in_channels", "image_size", "num_classes")
 """Arguments that the data decides; a factory is given those that its signature names."""
 
 
-def describe_model(model: nn.Module, num_classes: int, head: str | None = None) -> ModelContract:
+def describe_model(model: nn.Module, num_classes: int, head: str | None = None) -> ModelSpec:
     """Find a model's output layer by contract and list what it holds.
 
     Args:
@@ -64,7 +64,7 @@ def describe_model(model: nn.Module, num_classes: int, head: str | None = None) 
     bias = None
     if isinstance(layer_bias, Tensor):
         bias = _registered_name(layer_bias, f"{name}.bias", parameters)
-    return ModelContract(
+    return ModelSpec(
         head=name,
         head_weight=_registered_name(weight, f"{name}.weight", parameters),
         head_bias=bias,

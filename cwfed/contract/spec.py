@@ -9,7 +9,7 @@ def check_scope(name: str, scope: object, words: tuple[str, ...]) -> None:
     Args:
         name: The argument.
         scope: What came.
-        words: The words that are allowed, see `ModelContract.names_in`.
+        words: The words that are allowed, see `ModelSpec.names_in`.
     """
     layers = isinstance(scope, int) and not isinstance(scope, bool) and scope >= 1
     if scope not in words and not layers:
@@ -18,7 +18,7 @@ def check_scope(name: str, scope: object, words: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class ModelContract:
+class ModelSpec:
     """Names that aggregators, objective terms and engines rely on.
 
     Attributes:
