@@ -30,8 +30,8 @@ from benchmarks.verify import verify as check_line
 from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
 from cwfed.cli.files import UsageError, output_file, user_path
 from cwfed.cli.guard import INTERRUPTED, Terminal
-from cwfed.federated.loggers import WandbOptions
 from cwfed.records.atomic import write_atomic
+from cwfed.tracking.loggers import WandbOptions
 
 
 def run(options: Namespace) -> int:
@@ -173,7 +173,7 @@ def dashboard(options: Namespace) -> int:
     elif options.print:
         sys.stdout.write(render(made))
     else:
-        from cwfed.federated.wandb_login import log_in
+        from cwfed.tracking.wandb_login import log_in
 
         log_in(account, "see what would be sent with --print")
         for address in made.save():

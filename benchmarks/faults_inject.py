@@ -29,7 +29,7 @@ _PHASES = (
     "cwfed.federated.snapshots.SnapshotWriter.on_round",
     "cwfed.federated.folder_writer.FolderWriter.on_round",
     "cwfed.federated.folder_writer.FolderWriter.on_end",
-    "cwfed.federated.loggers.RoundLogger.on_round",
+    "cwfed.tracking.loggers.RoundLogger.on_round",
 )
 _BY_PATH = ("open", "mkdir", "replace", "unlink")
 _BY_DESCRIPTOR = ("write", "fsync", "ftruncate", "close")

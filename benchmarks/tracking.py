@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 from benchmarks.jobs import Job
 from cwfed.cli.files import UsageError
-from cwfed.federated.loggers import WandbOptions
+from cwfed.tracking.loggers import WandbOptions
 
 _LONGEST_NAME, _LONGEST_TAG = 128, 64
 """What W&B takes."""
@@ -29,7 +29,7 @@ def tracking(options: Namespace) -> WandbOptions | None:
     common = WandbOptions(
         project=options.wandb, entity=options.wandb_entity, mode=options.wandb_mode
     )
-    from cwfed.federated.wandb_login import check_login
+    from cwfed.tracking.wandb_login import check_login
 
     return replace(common, mode=check_login(common))
 

@@ -23,12 +23,12 @@ from cwfed.cli.guard import Terminal
 from cwfed.cli.main import showing_messages
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.options import Algorithm
-from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.stop import Stop
 from cwfed.messages.texts import one_line
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.processes.own_modules import searching_named
 from cwfed.records.run import Run
+from cwfed.tracking.progress import ProgressPrinter
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOT_OPTIONS = {"config", "help", "plot", "print_config", "resume", "save", "save_pfllib"}

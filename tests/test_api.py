@@ -11,9 +11,9 @@ from helpers import SMALL_FIT
 import cwfed
 from cwfed.aggregators import IFCA, CwFedAvg, FedAvg
 from cwfed.cli import main
-from cwfed.federated.progress import ProgressPrinter
 from cwfed.objectives import WDR
 from cwfed.records.round_lines import read_lines
+from cwfed.tracking.progress import ProgressPrinter
 
 SMALL = {**SMALL_FIT, "rounds": 2}
 

@@ -18,10 +18,10 @@ from benchmarks.__main__ import main as benchmarks
 from benchmarks.board import Board
 from cwfed.cli import main
 from cwfed.cli.main import showing_messages
-from cwfed.federated.progress import ProgressPrinter
 from cwfed.messages.terminal import Terminal
 from cwfed.messages.texts import MOST_QUOTED, brief, one_line, require_name, shown
 from cwfed.report.tables import read_table
+from cwfed.tracking.progress import ProgressPrinter
 
 ESC = "\x1b[2J\x1b]0;owned\x07"
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066]")

@@ -2,7 +2,7 @@
 
 import json
 
-from cwfed.federated.transaction_log import records
+from cwfed.tracking.transaction_log import records
 
 
 def files_of(folder):

@@ -28,10 +28,8 @@ from cwfed.federated.experiment import Experiment, blaming
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.folder import RunFolder, division_damage, require_empty
 from cwfed.federated.folder_writer import FolderWriter
-from cwfed.federated.loggers import make_reporters
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.prepared import PreparedRun
-from cwfed.federated.progress import ProgressPrinter
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.federated.stop import Stop
@@ -41,8 +39,10 @@ from cwfed.records.files import read_yaml
 from cwfed.records.finished import is_finished, read_result
 from cwfed.records.names import CONFIG, RESULT
 from cwfed.records.reading import reading, require_no_links
-from cwfed.report.figure_writer import FigureWriter
 from cwfed.report.summary import result_table
+from cwfed.tracking.figure_writer import FigureWriter
+from cwfed.tracking.loggers import make_reporters
+from cwfed.tracking.progress import ProgressPrinter
 
 log = logging.getLogger("cwfed")
 

@@ -33,7 +33,6 @@ from cwfed.cli.written import check_lists, written
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.federated import Experiment
-from cwfed.federated.loggers import LoggerChoice, WandbOptions
 from cwfed.messages.texts import brief_about
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
@@ -41,6 +40,7 @@ from cwfed.records.files import read_yaml
 from cwfed.records.identity import filled, is_resolved, older_meanings
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import load_yaml
+from cwfed.tracking.loggers import LoggerChoice, WandbOptions
 
 COMPONENTS: dict[str, type] = {
     "data": Source,

@@ -12,7 +12,7 @@ from cwfed.records.atomic import write_atomic
 from cwfed.records.round_lines import METRICS
 from cwfed.records.run import Run
 from cwfed.report import plots as figures
-from cwfed.report.figure_writer import FIGURES
+from cwfed.tracking.figure_writer import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

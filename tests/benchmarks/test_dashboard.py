@@ -18,7 +18,7 @@ from benchmarks.jobs import Resolver, expand
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_table, load_tables
 from benchmarks.tracking import column_tag, track
-from cwfed.federated.loggers import WandbOptions
+from cwfed.tracking.loggers import WandbOptions
 
 CPU = PROFILES["cpu"]
 SNAPSHOT = Path(__file__).parent / "dashboard.json"

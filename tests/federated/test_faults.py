@@ -17,8 +17,8 @@ from cwfed.engines.vectorized.engine import VectorizedEngine
 from cwfed.federated import Algorithm, FaultOptions, TrainerOptions
 from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.faults import FaultModel, RunStopped, require_finite
-from cwfed.federated.progress import describe
 from cwfed.objectives import WDR, ObjectiveTerm, Proximal
+from cwfed.tracking.progress import describe
 
 NAN, INF = torch.nan, torch.inf
 PLAN = {1: {2: NAN}, 2: {0: INF, 4: "loss"}, 4: {2: -INF}}

@@ -7,8 +7,8 @@ import pytest
 from helpers import run, small_experiment
 from lightning.pytorch.loggers import Logger
 
-from cwfed.federated.loggers import RoundLogger
-from cwfed.report.figure_writer import FigureWriter
+from cwfed.tracking.figure_writer import FigureWriter
+from cwfed.tracking.loggers import RoundLogger
 
 
 class FullDisk(Logger):

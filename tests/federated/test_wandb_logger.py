@@ -19,12 +19,12 @@ from wandb_files import files_of, history, items, summary
 
 import cwfed
 from cwfed.cli import main
-from cwfed.federated.loggers import WandbOptions, make_reporters
-from cwfed.federated.transaction_log import logged_rounds, records
-from cwfed.federated.wandb_logger import WandbReporter
 from cwfed.processes import lock
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
+from cwfed.tracking.loggers import WandbOptions, make_reporters
+from cwfed.tracking.transaction_log import logged_rounds, records
+from cwfed.tracking.wandb_logger import WandbReporter
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -239,7 +239,7 @@ def test_an_interrupt_while_figures_are_freed_is_not_lost(tmp_path, monkeypatch)
         del freed
         assert kept() is None
 
-    monkeypatch.setattr("cwfed.federated.wandb_media.distributions_figure", draw)
+    monkeypatch.setattr("cwfed.tracking.wandb_media.distributions_figure", draw)
     assert fit(tmp_path / "run", "--rounds", 1, *OFFLINE) == 130
 
 

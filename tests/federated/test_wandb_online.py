@@ -16,12 +16,12 @@ import pytest
 from wandb_server import ENTITY, KEY, WandbServer
 
 from cwfed.cli import main
-from cwfed.federated import wandb_logger, wandb_service
-from cwfed.federated.loggers import WandbOptions
-from cwfed.federated.wandb_logger import WandbReporter
 from cwfed.processes import lock
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
+from cwfed.tracking import wandb_logger, wandb_service
+from cwfed.tracking.loggers import WandbOptions
+from cwfed.tracking.wandb_logger import WandbReporter
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
@@ -229,7 +229,7 @@ def test_a_server_that_is_not_there_is_one_line_soon(server, tmp_path, monkeypat
 def impatient(monkeypatch):
     """Wait for a second at the end, and for another one where W&B asks about artifacts."""
     monkeypatch.setattr(wandb_logger, "_PATIENCE", 1.0)
-    monkeypatch.setattr("cwfed.federated.wandb_upload._SOON", 0.2)
+    monkeypatch.setattr("cwfed.tracking.wandb_upload._SOON", 0.2)
     monkeypatch.setattr("wandb.apis.public.Api._HTTP_TIMEOUT", 1)
 
 

@@ -5,9 +5,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from cwfed.federated.loggers import WandbMode, WandbOptions
-from cwfed.federated.optional import in_short
-from cwfed.federated.wandb_service import end_service
+from cwfed.tracking.loggers import WandbMode, WandbOptions
+from cwfed.tracking.optional import in_short
+from cwfed.tracking.wandb_service import end_service
 
 _OFFLINE = "keep the run on this machine with --wandb.mode offline"
 _SILENCE = "did not respond in time"

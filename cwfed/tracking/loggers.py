@@ -9,11 +9,11 @@ from lightning.pytorch.loggers import Logger
 
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.optional import GoingOn
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.messages.checks import require_at_least
 from cwfed.records.scalars import flatten
+from cwfed.tracking.optional import GoingOn
 
 LoggerName = Literal["tensorboard", "wandb"]
 LoggerChoice = LoggerName | Logger | list[LoggerName | Logger] | None
@@ -114,12 +114,12 @@ def _tensorboard(folder: Path) -> Logger:
 
 
 def _wandb(options: WandbOptions, folder: Path, config: Mapping[str, Any]) -> list[LoopCallback]:
-    from cwfed.federated.wandb_login import log_in
+    from cwfed.tracking.wandb_login import log_in
 
     mode = log_in(options)
     if mode == "disabled":
         return []
-    from cwfed.federated.wandb_logger import WandbReporter
+    from cwfed.tracking.wandb_logger import WandbReporter
 
     return [WandbReporter(folder, options, config, mode)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from cwfed.federated.optional import GoingOn
-from cwfed.federated.wandb_service import end_service
+from cwfed.tracking.optional import GoingOn
+from cwfed.tracking.wandb_service import end_service
 
 log = logging.getLogger("cwfed")
 

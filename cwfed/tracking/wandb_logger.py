@@ -15,16 +15,10 @@ from uuid import uuid4
 
 from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.client_figures import summarise_run
 from cwfed.federated.kept_models import ModelKeeper
-from cwfed.federated.loggers import WandbMode, WandbOptions
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.optional import GoingOn
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
-from cwfed.federated.transaction_log import logged_rounds, records, wait_until_written
-from cwfed.federated.wandb_media import RoundMedia
-from cwfed.federated.wandb_upload import Upload, say_how_to_upload
 from cwfed.processes.signals import uninterrupted
 from cwfed.records.atomic import write_atomic
 from cwfed.records.identity import config_hash
@@ -34,6 +28,12 @@ from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_labels
 from cwfed.records.scalars import flatten
 from cwfed.records.versions import versions
+from cwfed.tracking.client_plots import summarise_run
+from cwfed.tracking.loggers import WandbMode, WandbOptions
+from cwfed.tracking.optional import GoingOn
+from cwfed.tracking.transaction_log import logged_rounds, records, wait_until_written
+from cwfed.tracking.wandb_media import RoundMedia
+from cwfed.tracking.wandb_upload import Upload, say_how_to_upload
 
 log = logging.getLogger("cwfed")
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cwfed.federated.callbacks import LoopCallback, is_due
-from cwfed.federated.heatmaps import distributions_figure
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.optional import GoingOn
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.plots import figure_bytes
 from cwfed.records.atomic import make_folder, write_atomic
+from cwfed.tracking.heatmaps import distributions_figure
+from cwfed.tracking.optional import GoingOn
 
 FIGURES = "figures"
 

@@ -10,12 +10,12 @@ from typing import Any
 from PIL import Image
 
 from cwfed.federated.callbacks import is_due
-from cwfed.federated.client_figures import client_histograms, client_table
-from cwfed.federated.heatmaps import distributions_figure, learning_figure
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.plots import figure_bytes
+from cwfed.tracking.client_plots import client_histograms, client_table
+from cwfed.tracking.heatmaps import distributions_figure, learning_figure
 
 _PICTURES = 20
 """About how many heat maps a run has unless it says otherwise."""
