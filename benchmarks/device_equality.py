@@ -31,15 +31,14 @@ from cwfed.engines.base import Engine, Precision
 from cwfed.engines.vectorized.timing import VARIANTS, Variant
 from cwfed.federated import (
     Algorithm,
-    Experiment,
     FederatedState,
     LocalTraining,
     LoopCallback,
-    PreparedRun,
     TrainerOptions,
 )
 from cwfed.models import PrototypeHead
 from cwfed.objectives import WDR, Proximal
+from cwfed.runs import Experiment, PreparedRun
 
 SIZES = (72, 15, 40, 8, 56, 25, 40)
 """Samples of each client; a fourth are for testing, and a batch has 8."""

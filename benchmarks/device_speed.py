@@ -32,9 +32,10 @@ from cwfed.engines.base import MatmulPrecision
 from cwfed.engines.precision import matmul_precision
 from cwfed.engines.vectorized.resident import ResidentData
 from cwfed.engines.vectorized.timing import VARIANTS, Variant, step_seconds
-from cwfed.federated import Algorithm, Experiment, LocalTraining, PreparedRun, TrainerOptions
+from cwfed.federated import Algorithm, LocalTraining, TrainerOptions
 from cwfed.models import CNN4, ResNet18
 from cwfed.records.atomic import append_atomic
+from cwfed.runs import Experiment, PreparedRun
 
 BATCH = 10
 PLAIN = "plain PyTorch loop"

@@ -27,8 +27,8 @@ _PHASES = (
     "cwfed.engines.sequential.SequentialEngine._train",
     "cwfed.engines.sequential.SequentialEngine.evaluate",
     "cwfed.federated.snapshots.SnapshotWriter.on_round",
-    "cwfed.federated.folder_writer.FolderWriter.on_round",
-    "cwfed.federated.folder_writer.FolderWriter.on_end",
+    "cwfed.runs.folder_writer.FolderWriter.on_round",
+    "cwfed.runs.folder_writer.FolderWriter.on_end",
     "cwfed.tracking.loggers.RoundLogger.on_round",
 )
 _BY_PATH = ("open", "mkdir", "replace", "unlink")

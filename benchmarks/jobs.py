@@ -16,8 +16,8 @@ from benchmarks.tables import Table
 from cwfed.aggregators import CFL
 from cwfed.cli.files import UsageError, as_arguments, order_arguments
 from cwfed.cli.parser import absolute_paths, add_fit_options, build, make_parser, parse, plain
-from cwfed.federated.experiment import Experiment
 from cwfed.records.identity import cell_hash, config_hash
+from cwfed.runs.experiment import Experiment
 
 _SET_ELSEWHERE = {
     "seed": "the table's field seeds or --seeds",

@@ -19,10 +19,10 @@ import torch
 from benchmarks.deadline import duration
 from benchmarks.faults_trial import forked
 from cwfed.cli.guard import Terminal
-from cwfed.federated.folder_writer import FolderWriter
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.records.names import ROUNDS
+from cwfed.runs.folder_writer import FolderWriter
 
 IMAGES_PER_CLIENT = 20
 CLASSES = 10

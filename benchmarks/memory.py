@@ -32,12 +32,12 @@ from cwfed.clients import TrainingPhase
 from cwfed.data.federated import Part
 from cwfed.engines import Engine, Fitted
 from cwfed.federated import FederatedLoop, FederatedState, LoopCallback
-from cwfed.federated.checkpoint import save_checkpoint
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.distribution import label_distribution
 from cwfed.functional.stacking import Bank, replicate, row
 from cwfed.objectives import CrossEntropy, Objective
+from cwfed.runs.checkpoint import save_checkpoint
 
 ROUNDS = 2
 

@@ -25,9 +25,10 @@ from torch import Tensor
 
 from cwfed.cli.files import UsageError, order_arguments
 from cwfed.cli.parser import add_fit_options, build, make_parser, parse
-from cwfed.federated import Experiment, FederatedLoop, FederatedState, LoopCallback
+from cwfed.federated import FederatedLoop, FederatedState, LoopCallback
 from cwfed.federated.record import RoundRecord
 from cwfed.functional.distribution import norm_distribution
+from cwfed.runs import Experiment
 
 METHODS = ("fedavg", "cwfedavg_no_wdr", "cwfedavg")
 

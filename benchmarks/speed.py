@@ -27,16 +27,10 @@ from cwfed.data.images import ImageData
 from cwfed.data.partitioners import IID
 from cwfed.data.sources import CIFAR10, MNIST, Source, SyntheticImages
 from cwfed.engines.selection import describe_engine
-from cwfed.federated import (
-    Algorithm,
-    Experiment,
-    FederatedState,
-    LoopCallback,
-    PreparedRun,
-    TrainerOptions,
-)
+from cwfed.federated import Algorithm, FederatedState, LoopCallback, TrainerOptions
 from cwfed.federated.record import RoundRecord
 from cwfed.models import CNN4
+from cwfed.runs import Experiment, PreparedRun
 
 SHAPES = {"MNIST": (1, 28), "CIFAR-10": (3, 32)}
 """Channels and image size."""

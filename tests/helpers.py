@@ -9,16 +9,11 @@ from torch import nn
 from cwfed.aggregators import CwFedAvg
 from cwfed.data.partitioners import Dirichlet
 from cwfed.data.sources import SyntheticImages
-from cwfed.federated import (
-    Algorithm,
-    Experiment,
-    LocalTraining,
-    LoopCallback,
-    TrainerOptions,
-)
+from cwfed.federated import Algorithm, LocalTraining, LoopCallback, TrainerOptions
 from cwfed.objectives import WDR
 from cwfed.records.files import write_sealed
 from cwfed.records.round_lines import line_text, read_lines
+from cwfed.runs import Experiment
 
 SMALL_FIT = {
     "data": {

@@ -24,12 +24,8 @@ from cwfed.cli.parser import (
 from cwfed.engines.parallel.workers import WorkerError
 from cwfed.engines.selection import describe_engine
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.experiment import Experiment, blaming
 from cwfed.federated.faults import RunStopped
-from cwfed.federated.folder import RunFolder, division_damage, require_empty
-from cwfed.federated.folder_writer import FolderWriter
 from cwfed.federated.loop import FederatedLoop
-from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.snapshots import SnapshotWriter
 from cwfed.federated.state import FederatedState
 from cwfed.federated.stop import Stop
@@ -40,6 +36,10 @@ from cwfed.records.finished import is_finished, read_result
 from cwfed.records.names import CONFIG, RESULT
 from cwfed.records.reading import reading, require_no_links
 from cwfed.report.summary import result_table
+from cwfed.runs.experiment import Experiment, blaming
+from cwfed.runs.folder import RunFolder, division_damage, require_empty
+from cwfed.runs.folder_writer import FolderWriter
+from cwfed.runs.prepared import PreparedRun
 from cwfed.tracking.figure_writer import FigureWriter
 from cwfed.tracking.loggers import make_reporters
 from cwfed.tracking.progress import ProgressPrinter

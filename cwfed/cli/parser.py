@@ -32,7 +32,6 @@ from cwfed.cli.trust import restrict_imports
 from cwfed.cli.written import check_lists, written
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
-from cwfed.federated import Experiment
 from cwfed.messages.texts import brief_about
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
@@ -40,6 +39,7 @@ from cwfed.records.files import read_yaml
 from cwfed.records.identity import filled, is_resolved, older_meanings
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import load_yaml
+from cwfed.runs.experiment import Experiment
 from cwfed.tracking.loggers import LoggerChoice, WandbOptions
 
 COMPONENTS: dict[str, type] = {

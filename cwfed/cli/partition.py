@@ -8,8 +8,8 @@ from cwfed.cli.guard import Terminal, setting_up
 from cwfed.cli.parser import build, make_parser, parse
 from cwfed.data.manifest import Manifest
 from cwfed.data.pfllib_writer import require_new, save_pfllib
-from cwfed.federated.experiment import blaming
 from cwfed.report.partition import SUFFIXES, partition_table, plot_partition
+from cwfed.runs.experiment import blaming
 
 _SAVE_PFLLIB_HELP = (
     "Write images and partition into a new folder in PFLlib's layout: config.json, train/N.npz and "

@@ -7,12 +7,12 @@ from cwfed.cli.files import UsageError, as_arguments, order_arguments, output_fi
 from cwfed.cli.guard import PlainParser, Terminal, setting_up
 from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
 from cwfed.data.partitioners.released import published_counterpart
-from cwfed.federated.experiment import blaming
 from cwfed.report.page.discover import find_runs
 from cwfed.report.page.html import write_page
 from cwfed.report.page.paper import Cell, cell_key
 from cwfed.report.page.payload import make_payload
 from cwfed.report.tables import read_table
+from cwfed.runs.experiment import blaming
 
 _DESCRIPTION = """\
 Write a page about one or many runs: tables, curves, clients, partitions and weight norms in one

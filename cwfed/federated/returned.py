@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from cwfed.aggregators.base import Aggregator, Broadcast
-from cwfed.federated.checkpoint import difference
 from cwfed.federated.faults import RunStopped
+from cwfed.federated.state import difference
 from cwfed.functional.stacking import Bank
 
 _STATE = "a state with the names, shapes and dtypes of init_state"

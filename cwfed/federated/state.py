@@ -45,3 +45,17 @@ def unscored(post_local: Score) -> Tensor:
     """Return the ids of the clients whose last training has not been scored, int64, ascending."""
     samples_M = next(iter(post_local.values()))[:, 1]
     return samples_M.isnan().nonzero()[:, 0]
+
+
+def difference(bank: str, values: Bank, like: Bank) -> str | None:
+    """Return where a bank's tensors differ in name, shape or dtype; there may be no anchors."""
+    optional = bank == "anchors"
+    if names := set() if optional else set(like) - set(values):
+        return f"{bank} without {', '.join(sorted(names))}"
+    if names := set(values) - set(like):
+        return f"{bank} with the unknown {', '.join(sorted(names))}"
+    for name, value in values.items():
+        if value.shape != like[name].shape or value.dtype != like[name].dtype:
+            ours = f"{list(like[name].shape)} {like[name].dtype}"
+            return f"{bank} with {name} {list(value.shape)} {value.dtype} instead of {ours}"
+    return None

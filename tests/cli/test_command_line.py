@@ -15,11 +15,11 @@ import yaml
 from helpers import change_json
 
 from cwfed.cli import main
-from cwfed.federated.folder import RunFolder
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.identity import config_hash
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result
+from cwfed.runs.folder import RunFolder
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

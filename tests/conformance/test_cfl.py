@@ -16,8 +16,8 @@ from cwfed.contract.spec import ModelSpec
 from cwfed.data.partitioners import Dirichlet
 from cwfed.data.sources import SyntheticImages
 from cwfed.federated import Algorithm
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.functional.cfl import bipartition, cosines
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 ROUNDS = 4
 

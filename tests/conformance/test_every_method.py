@@ -10,7 +10,7 @@ from methods import NAMES, NEEDS_EVERYONE, experiment
 
 from cwfed.cli.files import UsageError
 from cwfed.federated import FederatedState
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 
 @pytest.fixture(scope="module")

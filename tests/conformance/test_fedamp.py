@@ -19,10 +19,10 @@ from cwfed.cli.files import config_root
 from cwfed.data.partitioners import IID, Dirichlet
 from cwfed.data.sources import SyntheticImages
 from cwfed.federated import Algorithm, LocalTraining, TrainerOptions
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.functional.fedamp import attention, attentive_mixture, squared_distances
 from cwfed.objectives import AttentionProximal, Proximal
 from cwfed.records.scalars import flatten
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 ROUNDS, ALPHA, SIGMA, LAMBDA = 4, 0.3, 1.2, 0.3
 RELEASED = {"alpha": 1000.0, "sigma": 0.1}

@@ -14,10 +14,10 @@ from cwfed.aggregators import FedFomo, Local, ServerContext
 from cwfed.aggregators.base import ServerRound
 from cwfed.aggregators.fedfomo import OLD, UPLOADED, WEIGHTS, P, mix_finite
 from cwfed.federated import Algorithm, LocalTraining, LoopCallback
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.fedfomo import candidates, mixing_weights, raw_weights
 from cwfed.models import describe_model
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 LR = 0.05
 

@@ -11,9 +11,9 @@ from torch import nn
 from cwfed.aggregators import FedAvg, FedNH
 from cwfed.cli import main
 from cwfed.federated import Algorithm, TrainerOptions
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.models import PrototypeHead
 from cwfed.records.round_lines import read_lines
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 ROUNDS, LR, CLIENTS, CLASSES = 4, 0.05, 5, 4
 W = "out.weight"

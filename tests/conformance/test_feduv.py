@@ -7,9 +7,9 @@ from helpers import assert_same, run, small_experiment
 from rounds import assert_models_equal
 
 from cwfed.aggregators import FedAvg
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.functional.feduv import pair_potential, variance_shortfall
 from cwfed.objectives import ClassifierVariance, EncoderUniformity
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 ROUNDS, LR = 4, 0.05
 

@@ -13,9 +13,9 @@ from rounds import assert_models_equal
 from cwfed.aggregators import IFCA, FedAvg, ServerContext
 from cwfed.aggregators.base import ServerRound
 from cwfed.aggregators.ifca import CENTRES, CHOICE
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.sampler import UniformSampler
 from cwfed.models import describe_model
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 LR = 0.05
 CONCEPTS = [0, 1, 0, 1, 1]

@@ -10,8 +10,8 @@ import torch
 from fuzz.recipes import TENSORS
 from helpers import assert_same
 
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.state import FederatedState
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 
 def make_state(round_):

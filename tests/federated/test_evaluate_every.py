@@ -9,10 +9,10 @@ from cwfed.aggregators import FedAvg
 from cwfed.cli import main
 from cwfed.clients import TrainingPhase
 from cwfed.federated import Algorithm
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.objectives import Proximal
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 from cwfed.tracking.progress import describe
 
 ROUNDS = 5

@@ -15,9 +15,9 @@ from cwfed.clients import TrainingPhase
 from cwfed.engines.base import Fitted
 from cwfed.engines.vectorized.engine import VectorizedEngine
 from cwfed.federated import Algorithm, FaultOptions, TrainerOptions
-from cwfed.federated.checkpoint import load_newest, save_checkpoint
 from cwfed.federated.faults import FaultModel, RunStopped, require_finite
 from cwfed.objectives import WDR, ObjectiveTerm, Proximal
+from cwfed.runs.checkpoint import load_newest, save_checkpoint
 from cwfed.tracking.progress import describe
 
 NAN, INF = torch.nan, torch.inf

@@ -18,9 +18,9 @@ from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse
 from cwfed.cli.trust import restrict_imports
 from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.data.manifest import Manifest
-from cwfed.federated.checkpoint import load_newest
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.run import Run
+from cwfed.runs.checkpoint import load_newest
 
 from .mutate import Mutate, mutate_bytes
 from .whole import RESUMED, ROUNDS, SHOWN, Resumed, Shown, Whole

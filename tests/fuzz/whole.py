@@ -17,8 +17,8 @@ from unittest import mock
 from benchmarks.faults_check import differences
 from cwfed.cli.main import main
 from cwfed.cli.plot import KINDS
-from cwfed.federated.folder_writer import FolderWriter
 from cwfed.processes.lock import unlocked_afterwards
+from cwfed.runs.folder_writer import FolderWriter
 
 from .harm import Harm
 from .recipes import CHECKPOINT, FILES, apply, made_up, parsed

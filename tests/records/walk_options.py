@@ -11,9 +11,9 @@ from torch import nn
 import cwfed
 from cwfed.cli.parser import COMPONENTS, add_fit_options, make_parser
 from cwfed.clients.phase import TrainingPhase
-from cwfed.federated import Experiment
 from cwfed.models import DATA_ARGUMENTS
 from cwfed.records.identity import public_name
+from cwfed.runs import Experiment
 
 GROUPS_OF = {"phases": TrainingPhase}
 

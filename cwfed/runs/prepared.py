@@ -28,7 +28,7 @@ from cwfed.functional.stacking import Bank, replicate
 from cwfed.objectives import ClientContext
 
 if TYPE_CHECKING:
-    from cwfed.federated.experiment import Experiment
+    from cwfed.runs.experiment import Experiment
 
 
 @dataclass

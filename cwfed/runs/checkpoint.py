@@ -21,8 +21,7 @@ from typing import IO, Any, cast
 import torch
 from torch import Tensor
 
-from cwfed.federated.state import FederatedState
-from cwfed.functional.stacking import Bank
+from cwfed.federated.state import FederatedState, difference
 from cwfed.records.atomic import atomic_file, make_folder
 from cwfed.records.files import write_json
 from cwfed.records.reading import read_text, require_regular
@@ -253,20 +252,6 @@ def _overlaps(value: Tensor, expanded: bool) -> bool:
             return True
         reach += stride * (size - 1)
     return False
-
-
-def difference(bank: str, values: Bank, like: Bank) -> str | None:
-    """Return where a bank's tensors differ in name, shape or dtype; there may be no anchors."""
-    optional = bank == "anchors"
-    if names := set() if optional else set(like) - set(values):
-        return f"{bank} without {', '.join(sorted(names))}"
-    if names := set(values) - set(like):
-        return f"{bank} with the unknown {', '.join(sorted(names))}"
-    for name, value in values.items():
-        if value.shape != like[name].shape or value.dtype != like[name].dtype:
-            ours = f"{list(like[name].shape)} {like[name].dtype}"
-            return f"{bank} with {name} {list(value.shape)} {value.dtype} instead of {ours}"
-    return None
 
 
 def _by_round(folder: Path) -> dict[int, Path]:

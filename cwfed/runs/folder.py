@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.data.manifest import Manifest
-from cwfed.federated.checkpoint import load_newest, reseal
 from cwfed.federated.kept_models import FOLDER, LAST
-from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
 from cwfed.processes.lock import lock_folder
@@ -21,6 +19,8 @@ from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import require_no_links
 from cwfed.records.round_lines import METRICS, Recorded, line_text, read_rounds
 from cwfed.records.run_files import load_labels, load_result
+from cwfed.runs.checkpoint import load_newest, reseal
+from cwfed.runs.prepared import PreparedRun
 
 log = logging.getLogger("cwfed")
 

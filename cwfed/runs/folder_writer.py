@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.checkpoint import save_checkpoint
 from cwfed.federated.faults import RunStopped
-from cwfed.federated.folder import RunFolder
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.options import CheckpointOptions
-from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.processes.signals import uninterrupted
@@ -27,6 +24,9 @@ from cwfed.records.result import make_result
 from cwfed.records.round_lines import append_line, check_line, read_lines
 from cwfed.records.run_files import clients_hash
 from cwfed.records.versions import versions
+from cwfed.runs.checkpoint import save_checkpoint
+from cwfed.runs.folder import RunFolder
+from cwfed.runs.prepared import PreparedRun
 
 log = logging.getLogger("cwfed")
 

@@ -40,11 +40,11 @@ from cwfed.federated.options import (
     ReleasedCode,
     SnapshotOptions,
 )
-from cwfed.federated.prepared import PreparedRun
 from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.seeding import derive_seed
 from cwfed.messages.checks import require_at_least
 from cwfed.objectives import WDR, CrossEntropy, Objective, ObjectiveTerm
+from cwfed.runs.prepared import PreparedRun
 
 
 @dataclass
