@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from benchmarks.options import add_commands, list_tables
-from cwfed.cli.files import UsageError
-from cwfed.cli.guard import INTERRUPTED, USAGE_ERROR, Terminal
-from cwfed.cli.trust import VARIABLE, restrict_imports, searching, take_trusted
+from cwfed.config.files import UsageError
+from cwfed.config.trust import VARIABLE, restrict_imports, searching, take_trusted
+from cwfed.launch.exit_codes import INTERRUPTED, USAGE_ERROR
+from cwfed.messages.terminal import Terminal
 from cwfed.messages.texts import one_line
 
 

@@ -12,7 +12,7 @@ from rich.progress import (
 )
 
 from benchmarks.estimate import clock
-from cwfed.cli.guard import Terminal
+from cwfed.messages.terminal import Terminal
 
 
 class Board:

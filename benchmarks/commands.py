@@ -28,8 +28,9 @@ from benchmarks.tracking import track, tracking
 from benchmarks.verify import PLACES, Check, find_line
 from benchmarks.verify import verify as check_line
 from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
-from cwfed.cli.files import UsageError, output_file, user_path
-from cwfed.cli.guard import INTERRUPTED, Terminal
+from cwfed.config.files import UsageError, output_file, user_path
+from cwfed.launch.exit_codes import INTERRUPTED
+from cwfed.messages.terminal import Terminal
 from cwfed.records.atomic import write_atomic
 from cwfed.tracking.loggers import WandbOptions
 

@@ -17,7 +17,7 @@ from benchmarks.panels import LABELS, Panels
 from benchmarks.profiles import Profile
 from benchmarks.tables import Table
 from benchmarks.tracking import column_tag
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 
 _SORTED_BY = "received/best_accuracy"
 _COLUMNS = (_SORTED_BY, "post_local/best_accuracy", "mean_R", "bytes/total", "seconds/total")

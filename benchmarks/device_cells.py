@@ -18,7 +18,7 @@ from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_fits import CannotMeasure, Fitting
 from benchmarks.device_results import Cell
 from benchmarks.device_schedule import Schedule, say
-from cwfed.cli.files import UsageError, config_root, find_algorithm, find_config
+from cwfed.config.files import UsageError, config_root, find_algorithm, find_config
 
 MAIN = ("cwfedavg", "fedavg", "fedamp", "cfl")
 VARIATIONS = ("cwfedavg_all", "cwfedavg_no_wdr", "cwfedavg_all_no_wdr")

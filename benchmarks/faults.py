@@ -29,9 +29,10 @@ import torch
 from benchmarks.deadline import duration
 from benchmarks.faults_inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
 from benchmarks.faults_trial import SIGNALS, Tally, Trial, forked
-from cwfed.cli.guard import FAILED, USAGE_ERROR, Terminal
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
+from cwfed.launch.exit_codes import FAILED, USAGE_ERROR
+from cwfed.messages.terminal import Terminal
 from cwfed.records.names import ROUNDS
 
 FILE_LIMIT, MEMORY_LIMIT = "limit of file size", "limit of memory"

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.faults_check import broken_files, differences, fingerprint
 from benchmarks.faults_inject import DENIED, KILL, Fault, Injector
 from cwfed.cli import main as run_cwfed
-from cwfed.cli.guard import FAILED, INTERRUPTED, USAGE_ERROR
+from cwfed.launch.exit_codes import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.records.atomic import TEMPORARY
 from cwfed.records.names import CONFIG, ROUNDS
 from cwfed.records.round_lines import read_rounds

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.report import fields
 
 

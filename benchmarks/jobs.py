@@ -14,8 +14,8 @@ from benchmarks.profiles import Profile, generated_options
 from benchmarks.protocol import protocol_options
 from benchmarks.tables import Table
 from cwfed.aggregators import CFL
-from cwfed.cli.files import UsageError, as_arguments, order_arguments
-from cwfed.cli.parser import absolute_paths, add_fit_options, build, make_parser, parse, plain
+from cwfed.config.files import UsageError, as_arguments, order_arguments
+from cwfed.config.parser import absolute_paths, add_fit_options, build, make_parser, parse, plain
 from cwfed.records.identity import cell_hash, config_hash
 from cwfed.runs.experiment import Experiment
 

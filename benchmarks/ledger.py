@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.processes.lock import waiting_for
 from cwfed.records.atomic import write_atomic
 from cwfed.records.checksums import opened, sealed

@@ -18,9 +18,9 @@ import torch
 
 from benchmarks.deadline import duration
 from benchmarks.faults_trial import forked
-from cwfed.cli.guard import Terminal
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
+from cwfed.messages.terminal import Terminal
 from cwfed.records.names import ROUNDS
 from cwfed.runs.folder_writer import FolderWriter
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.deadline import duration
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
-from cwfed.cli.guard import Terminal
+from cwfed.messages.terminal import Terminal
 
 _RUNS = Path("runs") / "benchmarks"
 _DEFAULT = "default: %(default)s"

@@ -23,8 +23,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from cwfed.cli.files import UsageError, order_arguments
-from cwfed.cli.parser import add_fit_options, build, make_parser, parse
+from cwfed.config.files import UsageError, order_arguments
+from cwfed.config.parser import add_fit_options, build, make_parser, parse
 from cwfed.federated import FederatedLoop, FederatedState, LoopCallback
 from cwfed.federated.record import RoundRecord
 from cwfed.functional.distribution import norm_distribution

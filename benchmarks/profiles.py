@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cwfed.cli.files import find_config, load_mapping
+from cwfed.config.files import find_config, load_mapping
 
 
 @dataclass(frozen=True)

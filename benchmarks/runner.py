@@ -22,7 +22,7 @@ from benchmarks.jobs import Job
 from benchmarks.launch import Claim, Cold, Started, Warm
 from benchmarks.ledger import append
 from benchmarks.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.processes.lock import is_locked
 from cwfed.records.finished import read_result
 from cwfed.records.names import CHECKPOINTS

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.summary import Entry, Section
 from benchmarks.tables import Table
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.report.published import Tolerance
 
 LIMIT = 1.96 * sqrt(2)

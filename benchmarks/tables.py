@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.fields import choose, usage_errors
 from benchmarks.profiles import PROFILES
-from cwfed.cli.files import UsageError, user_path
+from cwfed.config.files import UsageError, user_path
 from cwfed.report.tables import Column, Published, Row, Table, read_table
 
 __all__ = ["Column", "Published", "Row", "Table", "load_table", "load_tables", "shipped"]

@@ -13,8 +13,8 @@ from benchmarks.jobs import Resolver, expand
 from benchmarks.launch import Cold, explain
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
-from cwfed.cli.files import UsageError, user_path
-from cwfed.cli.parser import named_class
+from cwfed.config.files import UsageError, user_path
+from cwfed.config.parser import named_class
 from cwfed.records.identity import filled, identities
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.round_lines import METRICS

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.finished import find_finished, run_key
 from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.data.manifest import Manifest
 from cwfed.processes.lock import is_locked
 from cwfed.records.atomic import write_atomic

@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
-from cwfed.cli.commands import FitPlan, plan_fit, start
-from cwfed.cli.files import GROUPS, UsageError, user_path
-from cwfed.cli.guard import Terminal
-from cwfed.cli.main import showing_messages
+from cwfed.config.files import GROUPS, UsageError, user_path
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.options import Algorithm
 from cwfed.federated.stop import Stop
+from cwfed.launch.plan import FitPlan, plan_fit
+from cwfed.launch.start import start
+from cwfed.messages.showing import showing_messages
+from cwfed.messages.terminal import Terminal
 from cwfed.messages.texts import one_line
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.processes.own_modules import searching_named

@@ -17,7 +17,7 @@ import cwfed
 from benchmarks.__main__ import main as benchmarks
 from benchmarks.board import Board
 from cwfed.cli import main
-from cwfed.cli.main import showing_messages
+from cwfed.messages.showing import showing_messages
 from cwfed.messages.terminal import Terminal
 from cwfed.messages.texts import MOST_QUOTED, brief, one_line, require_name, shown
 from cwfed.report.tables import read_table

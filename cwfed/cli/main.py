@@ -1,21 +1,21 @@
 """``cwfed fit``, ``cwfed partition``, ``cwfed plot`` and ``cwfed report``."""
 
-import io
-import logging
 import os
 import sys
 from argparse import ArgumentParser as TopParser
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from importlib import import_module
 
 from cwfed import __version__
-from cwfed.cli.files import UsageError
-from cwfed.cli.guard import DEBUG, FAILED, INTERRUPTED, USAGE_ERROR, Terminal
-from cwfed.cli.trust import restrict_imports, searching, take_trusted
+from cwfed.config.files import UsageError
+from cwfed.config.guard import DEBUG
+from cwfed.config.trust import restrict_imports, searching, take_trusted
+from cwfed.launch.exit_codes import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.messages.shortage import shortage
-from cwfed.messages.texts import brief, one_line, shown
+from cwfed.messages.showing import showing_messages
+from cwfed.messages.terminal import Terminal
+from cwfed.messages.texts import one_line
 
 _DESCRIPTION = """\
 Personalised federated learning: cwFedAvg and its rivals.
@@ -33,7 +33,7 @@ Personalised federated learning: cwFedAvg and its rivals.
 LONGEST_MESSAGE = 1000
 
 COMMANDS = {
-    "fit": ("commands", "fit"),
+    "fit": ("fit", "fit"),
     "partition": ("partition", "partition"),
     "plot": ("plot", "plot"),
     "report": ("report", "report"),
@@ -95,48 +95,3 @@ def _complain(command: str, message: str) -> None:
         Terminal(stderr=True).say(line)
     except MemoryError:
         os.write(2, f"{line}\n".encode())
-
-
-class _Stderr(logging.Handler):
-    """Writes to whatever standard error is at the time, not to what it was at the start."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"{shown(brief(record.getMessage()))}\n")
-
-
-@contextmanager
-def _any_text() -> Iterator[None]:
-    """Let a strict terminal show an escape for what it has no letter for, in a block."""
-    before = []
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            before.append((stream, stream.errors))
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        for stream, errors in before:
-            with suppress(OSError, ValueError):
-                stream.reconfigure(errors=errors)
-
-
-@contextmanager
-def showing_messages() -> Iterator[None]:
-    """Show the package's messages for the length of a command."""
-    with _any_text(), _logging():
-        yield
-
-
-@contextmanager
-def _logging() -> Iterator[None]:
-    logger, handler = logging.getLogger("cwfed"), _Stderr()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

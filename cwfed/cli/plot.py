@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cwfed.cli.files import UsageError, output_file, user_path
-from cwfed.cli.guard import PlainParser, Terminal, setting_up
+from cwfed.cli.plain_parser import PlainParser
+from cwfed.config.files import UsageError, output_file, user_path
+from cwfed.config.guard import setting_up
+from cwfed.messages.terminal import Terminal
 from cwfed.plots.style import SUFFIXES, figure_bytes
 from cwfed.records.atomic import write_atomic
 from cwfed.records.round_lines import METRICS

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cwfed.cli.files import UsageError, as_arguments, order_arguments, output_file, user_path
-from cwfed.cli.guard import PlainParser, Terminal, setting_up
-from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
+from cwfed.cli.plain_parser import PlainParser
+from cwfed.config.files import UsageError, as_arguments, order_arguments, output_file, user_path
+from cwfed.config.guard import setting_up
+from cwfed.config.parser import absolute_paths, add_fit_options, make_parser, parse, plain
 from cwfed.data.partitioners.released import published_counterpart
+from cwfed.messages.terminal import Terminal
 from cwfed.report.page.discover import find_runs
 from cwfed.report.page.html import write_page
 from cwfed.report.page.paper import Cell, cell_key

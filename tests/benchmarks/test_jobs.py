@@ -8,7 +8,7 @@ from benchmarks.estimate import Estimator, clock, measure
 from benchmarks.jobs import Resolver, check_only, expand, select_shard, unique
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_table, load_tables
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 
 CPU = PROFILES["cpu"]
 

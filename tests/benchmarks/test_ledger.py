@@ -11,7 +11,7 @@ from ledger_lines import make_line
 
 from benchmarks.ledger import LEDGER, append, read_ledger
 from benchmarks.verify import find_line
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.records.identity import cell_hash, config_hash
 
 KEYS = ("key", "cell", "config_hash", "identity_version")

@@ -13,7 +13,7 @@ from benchmarks.report import cells_of
 from benchmarks.spread import Spread, measure_spread, spread_markdown
 from benchmarks.summary import sections
 from benchmarks.tables import load_table, load_tables
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 
 VALUES = ((32.1, 32.9, 31.8), (35.0, 34.1, 34.6), (30.2, 31.4, 30.9))
 

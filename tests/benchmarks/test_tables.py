@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from benchmarks.tables import load_table, load_tables, shipped
-from cwfed.cli.files import UsageError, config_root
+from cwfed.config.files import UsageError, config_root
 
 SPEC = Path(__file__).resolve().parents[3] / "shared" / "spec" / "paper_tables.yaml"
 PAPER = ("table1_pathological", "table2_practical", "table3_ablation", "table4_robustness")

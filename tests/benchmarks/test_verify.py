@@ -9,7 +9,7 @@ from benchmarks.jobs import Resolver, expand
 from benchmarks.profiles import PROFILES
 from benchmarks.tables import load_tables
 from benchmarks.verify import compare, find_line, inconsistencies, same_machine
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 
 OLD = make_line("a", [0.1, 0.2, 0.3, 0.25])
 

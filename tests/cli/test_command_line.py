@@ -884,7 +884,7 @@ def test_wandb_writes_into_the_run_folder(tmp_path, monkeypatch):
 
 
 def test_wandb_is_imported_only_when_used():
-    code = "import sys, cwfed.cli.commands; sys.exit('wandb' in sys.modules)"
+    code = "import sys, cwfed.cli.fit; sys.exit('wandb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

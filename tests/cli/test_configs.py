@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cwfed.cli import main
-from cwfed.cli.files import config_root
+from cwfed.config.files import config_root
 
 CONFIGS = sorted(path.stem for path in config_root().glob("*.yaml"))
 ALGORITHMS = sorted(path.stem for path in (config_root() / "algorithm").glob("*.yaml"))

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from cwfed.cli import main
-from cwfed.cli.commands import plan_fit
-from cwfed.cli.files import UsageError
-from cwfed.cli.written import MOST_CHOSEN
+from cwfed.config.files import UsageError
+from cwfed.config.written import MOST_CHOSEN
 from cwfed.data.images import ImageData
 from cwfed.data.limits import MOST_CLASSES
 from cwfed.data.sources import SyntheticImages
+from cwfed.launch.plan import plan_fit
 
 TERM = {"class_path": "WDR", "init_args": {"weight": 0.1}}
 

@@ -12,7 +12,7 @@ from benchmarks.jobs import Job
 from benchmarks.ledger import append, read_ledger
 from benchmarks.workplace import Workplace
 from cwfed.cli import main
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.atomic import append_atomic
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from cwfed.cli import main
-from cwfed.cli.commands import plan_fit
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
+from cwfed.launch.plan import plan_fit
 
 TINY = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

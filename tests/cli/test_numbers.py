@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from cwfed.cli import main
-from cwfed.cli.commands import plan_fit
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
+from cwfed.launch.plan import plan_fit
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import load_yaml

@@ -249,7 +249,7 @@ def test_an_untrusted_class_in_a_ledger_is_not_imported(tmp_path, monkeypatch):
     from jsonargparse import _common
 
     from benchmarks.verify import reads_file
-    from cwfed.cli.trust import restrict_imports
+    from cwfed.config.trust import restrict_imports
 
     monkeypatch.setattr(_common, "parsing_settings", dict(_common.parsing_settings))
     monkeypatch.syspath_prepend(tmp_path)

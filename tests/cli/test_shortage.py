@@ -46,7 +46,7 @@ def test_too_little_memory_is_not_blamed_on_the_model(room, tmp_path):
     """With so many megabytes left, some step of building and training the model fails."""
     script = f"""
 import os, resource, sys
-import cwfed.cli.commands, cwfed.cli.plot
+import cwfed.cli.fit, cwfed.cli.plot
 from cwfed.cli import main
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + {room << 20},) * 2)

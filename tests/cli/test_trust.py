@@ -13,9 +13,9 @@ from lightning.pytorch.loggers import CSVLogger
 
 from benchmarks.__main__ import main as benchmarks
 from cwfed.cli import main
-from cwfed.cli.files import UsageError, order_arguments
-from cwfed.cli.parser import add_fit_options, build, make_parser, parse
-from cwfed.cli.trust import searching, take_trusted
+from cwfed.config.files import UsageError, order_arguments
+from cwfed.config.parser import add_fit_options, build, make_parser, parse
+from cwfed.config.trust import searching, take_trusted
 from cwfed.objectives import WDR
 from cwfed.processes.own_modules import finder_at_work
 
@@ -125,7 +125,7 @@ def test_another_name_does_not_hide_where_a_thing_comes_from(trap, capsys):
     [
         ("os.system", {"command": "touch run"}),
         ("subprocess.getoutput", {"cmd": "touch run"}),
-        ("cwfed.cli.trust.os.system", {"command": "touch run"}),
+        ("cwfed.config.trust.os.system", {"command": "touch run"}),
         ("torch.load", {"f": "run", "weights_only": False}),
         ("cwfed.records.atomic.write_atomic", {"path": "run", "content": "x"}),
     ],

@@ -2,8 +2,8 @@
 
 import yaml
 
-from cwfed.cli.files import config_root, order_arguments
-from cwfed.cli.parser import build, make_parser, parse
+from cwfed.config.files import config_root, order_arguments
+from cwfed.config.parser import build, make_parser, parse
 
 NAMES = sorted(path.stem for path in (config_root() / "algorithm").glob("*.yaml"))
 

@@ -8,7 +8,7 @@ import torch
 from helpers import Keep, assert_same, run
 from methods import NAMES, NEEDS_EVERYONE, experiment
 
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.federated import FederatedState
 from cwfed.runs.checkpoint import load_newest, save_checkpoint
 

@@ -15,7 +15,7 @@ from rounds import assert_models_equal
 from cwfed.aggregators import FedAMP, FedAvg, Local
 from cwfed.aggregators.base import ServerRound
 from cwfed.aggregators.fedamp import ATTENTION, UPLOADED
-from cwfed.cli.files import config_root
+from cwfed.config.files import config_root
 from cwfed.data.partitioners import IID, Dirichlet
 from cwfed.data.sources import SyntheticImages
 from cwfed.federated import Algorithm, LocalTraining, TrainerOptions

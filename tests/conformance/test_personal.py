@@ -10,8 +10,8 @@ from personal_reference import distance, ditto, fedper, fedprox, fedrep, fine_tu
 from rounds import assert_models_equal
 
 from cwfed.aggregators import CFL, IFCA, CwFedAvg, FedAMP, FedAvg, FedPer, Local
-from cwfed.cli.files import UsageError
 from cwfed.clients import TrainingPhase
+from cwfed.config.files import UsageError
 from cwfed.federated import Algorithm, LocalTraining
 from cwfed.models import PrototypeHead
 from cwfed.objectives import WDR, CrossEntropy, Proximal

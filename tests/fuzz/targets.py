@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cwfed.cli.files import UsageError, order_arguments
 from cwfed.cli.main import main
-from cwfed.cli.parser import absolute_paths, add_fit_options, make_parser, parse, plain
-from cwfed.cli.trust import restrict_imports
+from cwfed.config.files import UsageError, order_arguments
+from cwfed.config.parser import absolute_paths, add_fit_options, make_parser, parse, plain
+from cwfed.config.trust import restrict_imports
 from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.data.manifest import Manifest
 from cwfed.processes.lock import unlocked_afterwards

@@ -11,8 +11,8 @@ import yaml
 from walk_options import class_defaults, classes, option_defaults, parser, phase_defaults
 
 import cwfed.records.identity as identity
-from cwfed.cli.files import config_root, order_arguments
-from cwfed.cli.parser import absolute_paths, parse, plain
+from cwfed.config.files import config_root, order_arguments
+from cwfed.config.parser import absolute_paths, parse, plain
 from cwfed.records.defaults import CHANGES, VERSION_1
 from cwfed.records.identity import (
     CANNOT_CHANGE_NUMBERS,

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import cwfed
-from cwfed.cli.parser import COMPONENTS, add_fit_options, make_parser
 from cwfed.clients.phase import TrainingPhase
+from cwfed.config.parser import COMPONENTS, add_fit_options, make_parser
 from cwfed.models import DATA_ARGUMENTS
 from cwfed.records.identity import public_name
 from cwfed.runs import Experiment

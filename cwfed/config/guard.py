@@ -1,22 +1,12 @@
-"""What stands between a person and a traceback: errors while setting up, signals, closed pipes."""
+"""What fails while a run is set up becomes one line."""
 
 import errno
 import os
-import signal
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.messages.shortage import shortage
-from cwfed.messages.terminal import Terminal as Terminal
-
-FAILED, USAGE_ERROR, REQUEUE, INTERRUPTED = 1, 2, 75, 130
-"""Exit codes: something broke, a user's mistake, try again later (EX_TEMPFAIL), Ctrl-C.
-
-Any other signal ends with 128 and its number, as a shell would have it.
-"""
 
 DEBUG = "CWFED_DEBUG"
 """Environment variable that lets the traceback of a refused command through."""
@@ -45,14 +35,6 @@ def setting_up() -> Iterator[None]:
         raise UsageError(f"{kind}{text}{hint}") from error
 
 
-class PlainParser(ArgumentParser):
-    """A parser for commands without a configuration; complains as the other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a UsageError instead of printing the usage."""
-        raise UsageError(message)
-
-
 _ADVICE = {
     errno.ENOSPC: "make room on that disk",
     errno.EDQUOT: "make room in your quota",
@@ -75,10 +57,3 @@ def explain_os(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     advice = _ADVICE.get(error.errno)
     return f"{where}{error.strerror}{f' ({advice})' if advice else ''}"
-
-
-def stop_code(received: signal.Signals | None) -> int:
-    """Return the exit code of a stopped run: under SLURM one to requeue by, but for Ctrl-C."""
-    if received in (None, signal.SIGINT):
-        return INTERRUPTED
-    return REQUEUE if "SLURM_JOB_ID" in os.environ else 128 + int(received or 0)

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 
-from cwfed.cli.files import UsageError
-from cwfed.cli.written import Written
+from cwfed.config.files import UsageError
+from cwfed.config.written import Written
 from cwfed.records.plain_yaml import DECIMAL
 
 MOST_INTEGER = 2**63

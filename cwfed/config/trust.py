@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
-from cwfed.cli.files import UsageError
+from cwfed.config.files import UsageError
 from cwfed.processes.own_modules import forget_current_folder, searching_named
 
 OPTION = "--trusted_modules"
@@ -69,7 +69,7 @@ def restrict_imports(trusted: Sequence[str] | None) -> None:
     """Let configurations name only trusted modules, for the rest of the process.
 
     The parser asks before it imports, wherever a name stands, and again where an object comes
-    from: ``cwfed.cli.trust.os.system`` is of the module ``posix``. Without trusted modules it
+    from: ``cwfed.config.trust.os.system`` is of the module ``posix``. Without trusted modules it
     refuses only what runs commands or touches files when it is called, such as ``os.system``.
 
     Args:

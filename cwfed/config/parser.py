@@ -24,12 +24,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
-from cwfed.cli.files import REPLACING, UsageError, check_text, load_mapping, user_path
-from cwfed.cli.guard import setting_up
-from cwfed.cli.messages import explain
-from cwfed.cli.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
-from cwfed.cli.trust import restrict_imports
-from cwfed.cli.written import check_lists, written
+from cwfed.config.explain import explain
+from cwfed.config.files import REPLACING, UsageError, check_text, load_mapping, user_path
+from cwfed.config.guard import setting_up
+from cwfed.config.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
+from cwfed.config.trust import restrict_imports
+from cwfed.config.written import check_lists, written
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.messages.texts import brief_about

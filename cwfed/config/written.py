@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from cwfed.cli.files import REPLACING, UsageError
+from cwfed.config.files import REPLACING, UsageError
 from cwfed.records.plain_yaml import PlainLoader
 from cwfed.records.reading import check_yaml
 
