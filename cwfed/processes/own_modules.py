@@ -16,7 +16,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 _MACHINERY = {"importlib", "_frozen_importlib", "_frozen_importlib_external"}
-_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_ROOT = os.path.realpath(f"{__file__}/../../..")
 
 _FINDERS: dict[str, "OwnModules"] = {}
 """By folder: what was found stays known when a block ends and another begins."""
