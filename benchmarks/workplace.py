@@ -18,12 +18,12 @@ from benchmarks.finished import find_finished, run_key
 from benchmarks.jobs import Job, Resolver, places_of, read_config
 from benchmarks.launch import Claim, claim, explain
 from cwfed.config.files import UsageError
-from cwfed.data.manifest import Manifest
 from cwfed.processes.lock import is_locked
 from cwfed.records.atomic import write_atomic
 from cwfed.records.files import read_yaml, write_json
 from cwfed.records.finished import read_result
 from cwfed.records.identity import config_hash
+from cwfed.records.manifest import Manifest
 from cwfed.records.names import CONFIG, PARTITION, ROUNDS
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import require_no_link, require_no_links

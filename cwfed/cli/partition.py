@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from cwfed.config.files import order_arguments, output_file, user_path
 from cwfed.config.guard import setting_up
 from cwfed.config.parser import build, make_parser, parse
-from cwfed.data.manifest import Manifest
 from cwfed.data.pfllib_writer import require_new, save_pfllib
 from cwfed.launch.start import data_folder
 from cwfed.messages.terminal import Terminal
+from cwfed.records.manifest import Manifest
 from cwfed.report.partition import SUFFIXES, partition_table, plot_partition
 from cwfed.runs.experiment import blaming
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import Manifest
 from cwfed.data.plans import PlanLoader, batch_plan
 from cwfed.functional.partition import holdout
 from cwfed.functional.seeding import numpy_generator, torch_generator
+from cwfed.records.manifest import Manifest
 
 Part = Literal["train", "val", "test", "holdout"]
 """``holdout`` is cut from the training part for decisions of the method, not for selection."""

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import Manifest
+from cwfed.data.manifest import label_counts
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.plans import normalise
 from cwfed.data.sources.pfllib import CONFIG
 from cwfed.records.atomic import make_folder, write_atomic
+from cwfed.records.manifest import Manifest
 
 _KINDS = {
     "Dirichlet": "dir",
@@ -70,7 +71,7 @@ def save_pfllib(
 
 
 def _config(images: ImageData, manifest: Manifest, partitioner: Partitioner) -> dict[str, Any]:
-    counts_MK = manifest.label_counts(images.labels_N, ("train", "val", "test")).tolist()
+    counts_MK = label_counts(manifest, images.labels_N, ("train", "val", "test")).tolist()
     kind = _KINDS.get(type(partitioner).__name__)
     return {
         "num_clients": len(manifest.clients),

@@ -1,1 +1,4 @@
-"""Tables and figures from run records and partitions."""
+"""Pages, tables and plots of finished and running runs.
+
+Here lives how they look; what they say is worked out in analysis, and what a run holds in records.
+"""

@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from cwfed.data.manifest import PARTS, Manifest
+from cwfed.data.manifest import label_counts
 from cwfed.functional.skew import Skew, measure_skew
 from cwfed.plots.style import SUFFIXES, figure_bytes, new_figure, shorten
 from cwfed.records.atomic import write_atomic
+from cwfed.records.manifest import PARTS, Manifest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,7 @@ def skew(manifest: Manifest, labels: Tensor) -> Skew:
     Raises:
         ValueError: If the labels are not N.
     """
-    return measure_skew(manifest.label_counts(labels, PARTS))
+    return measure_skew(label_counts(manifest, labels, PARTS))
 
 
 def partition_table(
@@ -68,7 +69,7 @@ def partition_table(
         ValueError: If the labels are not N or the names are not K.
     """
     _check_names(manifest, class_names)
-    counts_MK = manifest.label_counts(labels, PARTS).numpy()
+    counts_MK = label_counts(manifest, labels, PARTS).numpy()
     sizes = _sizes(manifest)
     room = width - _sizes_width(sizes)
     cell = max(len(f"{counts_MK.max()}"), len(f"{manifest.num_classes - 1}")) + 1
@@ -82,7 +83,7 @@ def partition_table(
     table.add_column(body[0], no_wrap=True)
     for client, row in enumerate(body[1:]):
         table.add_row(str(client), *(str(column[client]) for column in sizes.values()), row)
-    measured = Text(f"Skew: {measure_skew(manifest.label_counts(labels, PARTS))}")
+    measured = Text(f"Skew: {measure_skew(label_counts(manifest, labels, PARTS))}")
     return Group(table, Text(), legend, measured)
 
 
@@ -109,7 +110,7 @@ def plot_partition(
     if not target.parent.is_dir():
         raise ValueError(f"path: expected an existing folder, got {target.parent}")
     _check_names(manifest, class_names)
-    counts_MK = manifest.label_counts(labels, PARTS)
+    counts_MK = label_counts(manifest, labels, PARTS)
     figure = new_figure(*_figure_size(*counts_MK.shape))
     bars, bubbles = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, _ratio(figure)))
     _draw_sizes(bars, _sizes(manifest))

@@ -25,7 +25,7 @@ from cwfed.contract.inspection import (
 from cwfed.contract.spec import ModelSpec
 from cwfed.data.federated import FederatedData
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import Manifest, make_manifest
+from cwfed.data.manifest import make_manifest
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources.base import Source
 from cwfed.engines.options import TrainerOptions
@@ -44,6 +44,7 @@ from cwfed.federated.sampler import UniformSampler
 from cwfed.functional.seeding import derive_seed
 from cwfed.messages.checks import require_at_least
 from cwfed.objectives import WDR, CrossEntropy, Objective, ObjectiveTerm
+from cwfed.records.manifest import Manifest
 from cwfed.runs.prepared import PreparedRun
 
 

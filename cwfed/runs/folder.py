@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cwfed.data.manifest import Manifest
 from cwfed.federated.kept_models import FOLDER, LAST
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
@@ -14,6 +13,7 @@ from cwfed.processes.lock import lock_folder
 from cwfed.records.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.records.files import read_yaml, write_sealed
 from cwfed.records.identity import identities
+from cwfed.records.manifest import Manifest
 from cwfed.records.names import CHECKPOINTS, CLIENTS, CONFIG, LABELS, PARTITION, RESULT, ROUNDS
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import require_no_links

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from cwfed.data.manifest import Manifest
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.kept_models import ModelKeeper
 from cwfed.federated.loop import FederatedLoop
@@ -22,6 +21,7 @@ from cwfed.federated.state import FederatedState
 from cwfed.processes.signals import uninterrupted
 from cwfed.records.atomic import write_atomic
 from cwfed.records.identity import config_hash
+from cwfed.records.manifest import Manifest
 from cwfed.records.names import LABELS, PARTITION, ROUNDS
 from cwfed.records.reading import read_text
 from cwfed.records.round_lines import read_lines

@@ -21,9 +21,9 @@ from benchmarks.launch import claim, devices, explain
 from benchmarks.ledger import read_ledger
 from benchmarks.profiles import PROFILES
 from cwfed.cli import main as cwfed
-from cwfed.data.manifest import Manifest
 from cwfed.processes.lock import is_locked, unlocked_afterwards
 from cwfed.records.identity import config_hash
+from cwfed.records.manifest import Manifest
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result
 

@@ -8,7 +8,7 @@ import torch
 from helpers import Keep
 from methods import NAMES, experiment
 
-from cwfed.data.manifest import ClientSplit
+from cwfed.records.manifest import ClientSplit
 
 EMPTY, ONE_SAMPLE, ONE_CLASS, FEW, WHOLE, UNTESTED = range(6)
 """Kinds of clients, which are their ids; of the four classes nobody trains on the last."""

@@ -10,11 +10,12 @@ import torch
 from released_reference import released
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import PARTS, Manifest, make_manifest
+from cwfed.data.manifest import label_counts, make_manifest
 from cwfed.data.partitioners import FromManifest, ReleasedDirichlet, ReleasedPathological
 from cwfed.data.source_order import SourceOrder
 from cwfed.data.sources import CIFAR10, CIFAR100, MNIST, TinyImageNet
 from cwfed.functional.released import dirichlet, pathological
+from cwfed.records.manifest import PARTS, Manifest
 
 SIZES = {
     "mnist": MNIST.counts,
@@ -43,7 +44,7 @@ def manifest(data, partitioner, **options):
 
 
 def counts(data, partitioner, part):
-    return manifest(data, partitioner).label_counts(data.labels_N, part)
+    return label_counts(manifest(data, partitioner), data.labels_N, part)
 
 
 def assert_equals_reference(data, partitioner, kind, value, order=None):
@@ -71,8 +72,8 @@ def test_every_client_of_mnist_against_the_published_files(shared_data, order):
     published = json.loads(path.read_text())
     data = image_data(MNIST.counts, order)
     made = manifest(data, ReleasedDirichlet(20))
-    assert made.label_counts(data.labels_N, PARTS).tolist() == published["all"]
-    assert made.label_counts(data.labels_N, "train").tolist() == published["train"]
+    assert label_counts(made, data.labels_N, PARTS).tolist() == published["all"]
+    assert label_counts(made, data.labels_N, "train").tolist() == published["train"]
 
 
 @pytest.mark.parametrize("declared", [False, True])
@@ -150,7 +151,7 @@ def test_the_order_decides_which_images_and_is_said(tmp_path):
     assert auto.hash == source.hash != content.hash
     assert content.hash == manifest(replace(data, source_order=None), ReleasedDirichlet(6)).hash
     labels = data.labels_N
-    assert torch.equal(auto.label_counts(labels, PARTS), content.label_counts(labels, PARTS))
+    assert torch.equal(label_counts(auto, labels, PARTS), label_counts(content, labels, PARTS))
     assert auto.origin == {
         "partitioner": "ReleasedDirichlet",
         "seed": 1,

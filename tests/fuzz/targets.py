@@ -17,8 +17,8 @@ from cwfed.config.files import UsageError, order_arguments
 from cwfed.config.parser import absolute_paths, add_fit_options, make_parser, parse, plain
 from cwfed.config.trust import restrict_imports
 from cwfed.data.arrays_unpickler import unpickle_arrays
-from cwfed.data.manifest import Manifest
 from cwfed.processes.lock import unlocked_afterwards
+from cwfed.records.manifest import Manifest
 from cwfed.records.run import Run
 from cwfed.runs.checkpoint import load_newest
 

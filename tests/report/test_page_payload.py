@@ -14,11 +14,11 @@ from helpers import change_json, read_rounds_of, write_rounds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cwfed.data.manifest import Manifest
+from cwfed.analysis.facts import read_facts
+from cwfed.records.manifest import Manifest
 from cwfed.records.run import Run
 from cwfed.report.page import find_runs, inside, make_payload, write_page
 from cwfed.report.page.arrays import quantise, restore
-from cwfed.report.page.facts import read_facts
 from cwfed.report.page.inside import left_out
 
 numbers = st.floats(-1e6, 1e6) | st.just(float("nan"))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from cwfed.analysis.facts import Facts
+from cwfed.analysis.settings import make_settings
+from cwfed.analysis.wdr import SHARE
+from cwfed.analysis.words import RULES, duel, summarise
 from cwfed.records.result import make_result
 from cwfed.records.run import Run
-from cwfed.report.page.facts import Facts
-from cwfed.report.page.settings import make_settings
-from cwfed.report.page.wdr import SHARE
-from cwfed.report.page.words import RULES, duel, summarise
 
 
 def facts(name, correct, *, seed=0, r=(0.8, 0.7), wdr=0.0, up=2, finished=True, rounds=1):

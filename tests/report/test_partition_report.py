@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import PARTS, make_manifest
+from cwfed.data.manifest import label_counts, make_manifest
 from cwfed.data.partitioners import IID, Dirichlet, Pathological
+from cwfed.records.manifest import PARTS
 from cwfed.report.partition import partition_table, plot_partition, skew
 
 
@@ -46,7 +47,7 @@ def test_skew_of_one_class_a_client_and_of_equal_clients():
 def test_the_table_shows_every_count(val_fraction):
     manifest, data = case(val_fraction=val_fraction)
     lines = text_of(manifest, data, 100).splitlines()
-    counts = manifest.label_counts(data.labels_N, PARTS)
+    counts = label_counts(manifest, data.labels_N, PARTS)
     parts = [part for part in PARTS if part != "val" or val_fraction]
     assert lines[0].split() == ["client", *parts, *map(str, range(10))]
     for client, line in enumerate(lines[1:21]):
@@ -80,7 +81,7 @@ def test_strips_shade_by_count_and_say_what_a_mark_means():
 def test_a_single_sample_shows_in_a_strip():
     manifest, data = case(100, 2, IID(10))
     marks = [line.split()[-1] for line in text_of(manifest, data, 140).splitlines()[1:11]]
-    counts = manifest.label_counts(data.labels_N, PARTS)
+    counts = label_counts(manifest, data.labels_N, PARTS)
     for row, strip in zip(counts.tolist(), marks, strict=True):
         assert [mark != "·" for mark in strip] == [n > 0 for n in row]
 
@@ -107,7 +108,7 @@ def drawn(monkeypatch, tmp_path, manifest, data):
 
 def test_bubble_areas_are_proportional_to_counts_at_their_places(monkeypatch, tmp_path):
     manifest, data = case(val_fraction=0.2)
-    counts = manifest.label_counts(data.labels_N, PARTS)
+    counts = label_counts(manifest, data.labels_N, PARTS)
     bars, bubbles = drawn(monkeypatch, tmp_path, manifest, data).axes
     points = bubbles.collections[0]
     places = points.get_offsets().astype(int).tolist()

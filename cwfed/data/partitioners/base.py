@@ -6,9 +6,9 @@ import numpy as np
 from torch import Tensor
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import Origin
 from cwfed.functional import partition
 from cwfed.functional.seeding import numpy_generator
+from cwfed.records.manifest import Origin
 
 
 class Partitioner(ABC):

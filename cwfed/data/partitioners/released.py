@@ -9,11 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import Origin
 from cwfed.data.partitioners.base import Partitioner
 from cwfed.data.source_order import SourceOrder
 from cwfed.functional import released
 from cwfed.messages.checks import require_integer
+from cwfed.records.manifest import Origin
 
 Order = Literal["auto", "source", "content"]
 MOST_SEED = 2**32 - 1

@@ -4,8 +4,8 @@ import numpy as np
 from torch import Tensor
 
 from cwfed.data.images import ImageData
-from cwfed.data.manifest import Manifest, Origin
 from cwfed.data.partitioners.base import Partitioner
+from cwfed.records.manifest import Manifest, Origin
 
 
 class FromManifest(Partitioner):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from cwfed.analysis.facts import Facts
 from cwfed.records.round_lines import METRICS
 from cwfed.records.run import Run
 from cwfed.records.snapshot import Snapshot
 from cwfed.report.page.arrays import quantise
-from cwfed.report.page.facts import Facts
 
 MOST_POINTS = 250
 """Points of a curve; longer ones are thinned out."""

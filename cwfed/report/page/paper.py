@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cwfed.analysis.facts import Facts
+from cwfed.analysis.settings import mean_std, partition_text
 from cwfed.records.identity import cell_hash
-from cwfed.report.page.facts import Facts
-from cwfed.report.page.settings import mean_std, partition_text
 from cwfed.report.tables import Published, Table
 
 

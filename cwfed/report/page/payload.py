@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cwfed import __version__
+from cwfed.analysis.facts import CHOICES, Facts, read_facts, short_names
+from cwfed.analysis.settings import Setting, Variant, make_settings, mean_std
+from cwfed.analysis.words import RULES, summarise
 from cwfed.records.reading import reading
 from cwfed.records.round_lines import METRICS
 from cwfed.records.run import Run
 from cwfed.report.page import inside
-from cwfed.report.page.facts import CHOICES, Facts, read_facts, short_names
 from cwfed.report.page.html import script_json
 from cwfed.report.page.paper import Identify, fill_table
-from cwfed.report.page.settings import Setting, Variant, make_settings, mean_std
-from cwfed.report.page.words import RULES, summarise
 from cwfed.report.tables import Table
 
 if TYPE_CHECKING:

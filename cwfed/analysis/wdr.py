@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cwfed.report.page.facts import Facts
-from cwfed.report.page.settings import Variant
+from cwfed.analysis.facts import Facts
+from cwfed.analysis.settings import Variant
 
 SHARE = 0.5
 """Mean R must end below this share of where it started."""

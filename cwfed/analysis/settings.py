@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
+from cwfed.analysis.facts import NOT_THE_METHOD, Facts
 from cwfed.records.identity import filled, portable
-from cwfed.report.page.facts import NOT_THE_METHOD, Facts
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cwfed.data.manifest import Manifest
 from cwfed.records.identity import chosen, config_hash
+from cwfed.records.manifest import Manifest
 from cwfed.records.names import PARTITION
 from cwfed.records.result import make_result
 from cwfed.records.round_lines import METRICS

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cwfed.report.page.facts import Facts
-from cwfed.report.page.settings import Setting, Variant
-from cwfed.report.page.wdr import RULE, wdr_text
+from cwfed.analysis.facts import Facts
+from cwfed.analysis.settings import Setting, Variant
+from cwfed.analysis.wdr import RULE, wdr_text
 
 METRIC_WORDS = {
     "received": "with the models that clients start the next round with",
