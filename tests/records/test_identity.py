@@ -296,7 +296,7 @@ def test_reading_a_run_loads_no_framework():
         "for module in pkgutil.iter_modules(cwfed.records.__path__, 'cwfed.records.'):\n"
         "    import_module(module.name)\n"
         f"run = cwfed.Run.load({str(folder)!r})\n"
-        "assert run.lines and run.algorithm and run.seed == 0\n"
+        "assert run.lines and run.algorithm and run.seed == 3\n"
         "cwfed.records.identity.identities(run.config)\n"
         "print({'torch', 'lightning', 'pandas', 'matplotlib', 'wandb'} & sys.modules.keys())\n"
     )
