@@ -15,64 +15,16 @@ at the top of cwfed/report/tables.py); none means all shipped tables. Give a com
 130 (Ctrl-C).
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from benchmarks.options import add_commands, list_tables
-from cwfed.config.files import UsageError
-from cwfed.config.trust import VARIABLE, restrict_imports, searching, take_trusted
-from cwfed.launch.exit_codes import INTERRUPTED, USAGE_ERROR
-from cwfed.messages.terminal import Terminal
-from cwfed.messages.texts import one_line
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a UsageError."""
-        raise UsageError(message)
+from benchmarks.suite import SUITE
+from cwfed.sweeps.main import main as run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code: 0, 1 (failed, mismatch), 2 (a mistake) or 130."""
-    parser = _Parser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_commands(parser)
-    command = "benchmarks"
-    try:
-        trusted, rest = take_trusted(sys.argv[1:] if arguments is None else arguments)
-        options = parser.parse_args(rest)
-        command = f"benchmarks {options.command}"
-        with searching(trusted):
-            return _run(options, trusted)
-    except (UsageError, ValueError, OSError) as error:
-        Terminal(stderr=True).say(f"{command}: error: {one_line(str(error))}")
-        return USAGE_ERROR
-    except SystemExit as stop:
-        # --help ends like this.
-        return int(stop.code or 0)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _run(options: argparse.Namespace, trusted: Sequence[str] | None) -> int:
-    """Hold this process and those that it starts to the trusted modules; run the command."""
-    if trusted is not None:
-        restrict_imports(trusted)
-        os.environ[VARIABLE] = " ".join(trusted)
-    if options.command == "list":
-        return list_tables(options.tables)
-    # Imported here, since it takes seconds, and a mistyped option should not.
-    from benchmarks.commands import COMMANDS
-
-    return COMMANDS[options.command](options)
+    return run_command(SUITE, str(__doc__), arguments)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from benchmarks.deadline import Deadline, duration, process_age
 from cwfed.messages.texts import shown
 from cwfed.processes.own_modules import SAFE_FLAGS
+from cwfed.sweeps.deadline import Deadline, duration, process_age
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_fits import CannotMeasure, Fitting
 from benchmarks.device_results import Cell
 from benchmarks.device_schedule import Schedule, say
 from cwfed.config.files import UsageError, config_root, find_algorithm, find_config
+from cwfed.sweeps.deadline import Deadline, duration, process_age
 
 MAIN = ("cwfedavg", "fedavg", "fedamp", "cfl")
 VARIATIONS = ("cwfedavg_all", "cwfedavg_no_wdr", "cwfedavg_all_no_wdr")

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.deadline import Deadline, duration, process_age
 from cwfed.aggregators import CwFedAvg, FedAvg, FedNH
 from cwfed.clients import OptimizerFactory, TrainingPhase
 from cwfed.data.partitioners import Partitioner
@@ -39,6 +38,7 @@ from cwfed.federated import (
 from cwfed.models import PrototypeHead
 from cwfed.objectives import WDR, Proximal
 from cwfed.runs import Experiment, PreparedRun
+from cwfed.sweeps.deadline import Deadline, duration, process_age
 
 SIZES = (72, 15, 40, 8, 56, 25, 40)
 """Samples of each client; a fourth are for testing, and a batch has 8."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.deadline import Deadline
 from cwfed.processes.own_modules import SAFE_FLAGS
 from cwfed.records.files import read_yaml
 from cwfed.records.round_lines import read_lines
+from cwfed.sweeps.deadline import Deadline
 
 POLL = 0.1
 _WARM, _MEASURED = 2, 3

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
 
-from benchmarks.deadline import Deadline
 from benchmarks.device_fits import (
     POLL,
     Calibration,
@@ -20,6 +19,7 @@ from benchmarks.device_fits import (
 )
 from benchmarks.device_results import Cell, publish
 from cwfed.messages.texts import shown
+from cwfed.sweeps.deadline import Deadline
 
 _MARGIN = 1.05
 """Writing a round's line is not in its seconds."""

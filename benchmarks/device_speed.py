@@ -21,7 +21,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.deadline import Deadline, duration, process_age
 from benchmarks.device_equality import describe_device
 from benchmarks.device_limits import Cost, Peak, measure_peak, now, step_cost
 from cwfed.aggregators import FedAvg
@@ -36,6 +35,7 @@ from cwfed.federated import Algorithm, LocalTraining, TrainerOptions
 from cwfed.models import CNN4, ResNet18
 from cwfed.records.atomic import append_atomic
 from cwfed.runs import Experiment, PreparedRun
+from cwfed.sweeps.deadline import Deadline, duration, process_age
 
 BATCH = 10
 PLAIN = "plain PyTorch loop"

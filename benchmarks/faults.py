@@ -26,7 +26,6 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.deadline import duration
 from benchmarks.faults_inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
 from benchmarks.faults_trial import SIGNALS, Tally, Trial, forked
 from cwfed.federated.loop import FederatedLoop
@@ -34,6 +33,7 @@ from cwfed.federated.state import FederatedState
 from cwfed.launch.exit_codes import FAILED, USAGE_ERROR
 from cwfed.messages.terminal import Terminal
 from cwfed.records.names import ROUNDS
+from cwfed.sweeps.deadline import duration
 
 FILE_LIMIT, MEMORY_LIMIT = "limit of file size", "limit of memory"
 SMALL_DISK = "small disk (tmpfs)"

@@ -16,13 +16,13 @@ from time import monotonic
 
 import torch
 
-from benchmarks.deadline import duration
 from benchmarks.faults_trial import forked
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.messages.terminal import Terminal
 from cwfed.records.names import ROUNDS
 from cwfed.runs.folder_writer import FolderWriter
+from cwfed.sweeps.deadline import duration
 
 IMAGES_PER_CLIENT = 20
 CLASSES = 10

@@ -15,12 +15,12 @@ from rich.text import Text
 
 import cwfed
 from benchmarks.__main__ import main as benchmarks
-from benchmarks.board import Board
 from cwfed.cli import main
 from cwfed.messages.showing import showing_messages
 from cwfed.messages.terminal import Terminal
 from cwfed.messages.texts import MOST_QUOTED, brief, one_line, require_name, shown
 from cwfed.report.tables import read_table
+from cwfed.sweeps.board import Board
 from cwfed.tracking.progress import ProgressPrinter
 
 ESC = "\x1b[2J\x1b]0;owned\x07"

@@ -1,4 +1,4 @@
-"""``cwfed fit``, ``cwfed partition``, ``cwfed plot`` and ``cwfed report``."""
+"""``cwfed fit``, ``partition``, ``plot``, ``report`` and ``tables``."""
 
 import os
 import sys
@@ -26,6 +26,7 @@ Personalised federated learning: cwFedAvg and its rivals.
   cwfed partition --config mnist_practical --plot split.png
   cwfed report runs -o report.html                   a page of all runs below a folder
   cwfed plot heatmap runs/fedavg                     draw a run
+  cwfed tables run mine.yaml                         run a grid of methods and settings
 
 `cwfed fit --help` lists every option; `--print_config` shows the configuration it resolves to.
 """
@@ -37,6 +38,7 @@ COMMANDS = {
     "partition": ("partition", "partition"),
     "plot": ("plot", "plot"),
     "report": ("report", "report"),
+    "tables": ("tables", "tables"),
 }
 """Module and function of each command."""
 
@@ -65,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     try:
+        if command == "tables":  # has commands of its own, whose processes must know whom to trust
+            return int(import_module("cwfed.cli.tables").tables(arguments))
         trusted, arguments = take_trusted(arguments)
         with searching(trusted):
             # Imported here, since they take seconds and --help and --version need neither.

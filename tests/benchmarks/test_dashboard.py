@@ -13,11 +13,12 @@ from wandb_files import history, summary
 
 import cwfed
 from benchmarks.__main__ import main
-from benchmarks.dashboard import build, published, render, stable
-from benchmarks.jobs import Resolver, expand
-from benchmarks.profiles import PROFILES
-from benchmarks.tables import load_table, load_tables
-from benchmarks.tracking import column_tag, track
+from benchmarks.suite import SUITE
+from cwfed.sweeps.dashboard import build, published, render, stable
+from cwfed.sweeps.jobs import Resolver, expand
+from cwfed.sweeps.profiles import PROFILES
+from cwfed.sweeps.tables import load_table
+from cwfed.sweeps.tracking import column_tag, track
 from cwfed.tracking.loggers import WandbOptions
 
 CPU = PROFILES["cpu"]
@@ -62,7 +63,7 @@ def test_what_would_be_sent_is_as_kept(table):
 
 
 def test_every_column_of_every_table_has_its_runs_and_the_papers_figures():
-    tables = load_tables([])
+    tables = SUITE.load_tables([])
     report = json.loads(render(build("project", None, tables, CPU)))["report"]
     grids = [block for block in report["blocks"] if block["type"] == "panel-grid"]
     filters = [grid["metadata"]["runSets"][0]["filters"]["filters"] for grid in grids]

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from benchmarks import device, device_equality
-from benchmarks.deadline import Deadline, process_age
 from benchmarks.device_equality import METHODS, Line, final_state, largest_difference, prepare
 from benchmarks.device_limits import Cost, Peak, step_cost
 from benchmarks.device_speed import Row, describe, markdown
 from cwfed.engines import SequentialEngine
 from cwfed.engines.vectorized.kernels import Stacked
 from cwfed.models import CNN4
+from cwfed.sweeps.deadline import Deadline, process_age
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -230,7 +230,7 @@ def test_results_are_not_written_over(tmp_path, capsys):
 
 def test_times():
     assert Deadline(10, age=4).left() == pytest.approx(6, abs=0.5)
-    program = "import time; time.sleep(1); from benchmarks.deadline import process_age as age"
+    program = "import time; time.sleep(1); from cwfed.sweeps.deadline import process_age as age"
     age = float(python("-c", f"{program}; print(age())").stdout)
     assert 1 <= age < 30
     assert process_age() >= 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from benchmarks.deadline import duration
+from cwfed.sweeps.deadline import duration
 
 FOLDER = Path(benchmarks.__file__).parent
 OPTION = re.compile(r'add_argument\(\s*"(--budget|--seconds)"')

@@ -4,11 +4,12 @@ import pytest
 import yaml
 from ledger_lines import make_line
 
-from benchmarks.estimate import Estimator, clock, measure
-from benchmarks.jobs import Resolver, check_only, expand, select_shard, unique
-from benchmarks.profiles import PROFILES
-from benchmarks.tables import load_table, load_tables
+from benchmarks.suite import SUITE
 from cwfed.config.files import UsageError
+from cwfed.sweeps.estimate import Estimator, clock, measure
+from cwfed.sweeps.jobs import Resolver, check_only, expand, select_shard, unique
+from cwfed.sweeps.profiles import PROFILES
+from cwfed.sweeps.tables import load_table
 
 CPU = PROFILES["cpu"]
 
@@ -20,7 +21,7 @@ def resolver():
 
 @pytest.fixture(scope="module")
 def ablation():
-    return load_tables(["table3_ablation"])[0]
+    return SUITE.load_tables(["table3_ablation"])[0]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def partition_of(job):
     ],
 )
 def test_the_published_split_takes_the_place_of_ours(table, row, name, resolver):
-    (table,) = load_tables([table])
+    (table,) = SUITE.load_tables([table])
     ours = expand(table, CPU, resolver, seeds=[0], only=[row])
     published = expand(table, PROFILES[name], resolver, seeds=[0], only=[row])
     kinds = {"Dirichlet": "ReleasedDirichlet", "Pathological": "ReleasedPathological"}
@@ -104,7 +105,7 @@ def test_the_published_split_takes_the_place_of_ours(table, row, name, resolver)
 
 
 def test_tables_share_the_runs_of_the_same_cell(jobs, resolver):
-    (practical,) = load_tables(["table2_practical"])
+    (practical,) = SUITE.load_tables(["table2_practical"])
     shared = expand(practical, PROFILES["paper"], resolver, only=["fedavg/cifar100"])
     assert {job.key for job in shared} < {job.key for job in jobs}
     released = expand(practical, CPU, resolver, only=["local/cifar10", "fedamp_released/cifar10"])
@@ -116,7 +117,7 @@ def test_tables_share_the_runs_of_the_same_cell(jobs, resolver):
 
 
 def test_every_column_gets_its_first_rows_early(resolver):
-    (table,) = load_tables(["table4_robustness"])
+    (table,) = SUITE.load_tables(["table4_robustness"])
     order = expand(table, CPU, resolver, seeds=[0, 1], rounds=7)
     assert {job.rounds for job in order} == {7}
     assert [job.seed for job in order] == [0] * 20 + [1] * 20
@@ -134,7 +135,7 @@ def test_every_column_gets_its_first_rows_early(resolver):
 
 
 def test_cfl_is_skipped_where_it_cannot_split(resolver):
-    (table,) = load_tables(["table1_pathological"])
+    (table,) = SUITE.load_tables(["table1_pathological"])
 
     def skip(rounds):
         (job,) = expand(table, CPU, resolver, rounds=rounds, only=["cfl/mnist"])
@@ -145,7 +146,7 @@ def test_cfl_is_skipped_where_it_cannot_split(resolver):
 
 
 def test_only_chooses_cells_and_knows_what_there_is(resolver):
-    (table,) = load_tables(["table1_pathological"])
+    (table,) = SUITE.load_tables(["table1_pathological"])
 
     def cells(*only):
         return {(job.row, job.column) for job in expand(table, CPU, resolver, only=only)}
@@ -243,7 +244,7 @@ def test_arithmetic_of_the_cnn_on_mnist(resolver):
     conv1, conv2 = 24 * 24 * 32 * 25, 8 * 8 * 64 * 32 * 25
     linear = 1024 * 512 + 512 * 10
     an_image = 2 * (3 * (conv1 + conv2 + linear) - conv1)
-    (table,) = load_tables(["table1_pathological"])
+    (table,) = SUITE.load_tables(["table1_pathological"])
     (job,) = expand(table, CPU, resolver, only=["fedavg/mnist"])
     flops, memory = measure(job.config)
     assert flops == pytest.approx(an_image * 70_000 * (0.75 + 2 * 0.25 / 3))

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from ledger_lines import make_line
 
-from benchmarks.ledger import LEDGER, append, read_ledger
-from benchmarks.verify import find_line
+from benchmarks.suite import LEDGER, SUITE
 from cwfed.config.files import UsageError
 from cwfed.records.identity import cell_hash, config_hash
+from cwfed.sweeps.ledger import append, read_ledger
+from cwfed.sweeps.verify import find_line
 
 KEYS = ("key", "cell", "config_hash", "identity_version")
 
@@ -107,7 +108,7 @@ def test_a_line_of_an_earlier_version_is_read_under_its_current_key(tmp_path):
     assert read_ledger(path) == [now]
     assert not append(path, now), "the same run"
     for key in (then["key"], now["key"]):  # as an older and a newer report print it
-        assert find_line(key[:12], read_ledger(path), None, None) == now
+        assert find_line(SUITE, key[:12], read_ledger(path), None, None) == now
     # Another configuration under the same hash is nothing that a version has written.
     strange = then | {"config": now["config"] | {"seed": 3}}
     path.write_text(json.dumps(strange) + "\n")

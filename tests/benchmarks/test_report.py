@@ -7,11 +7,11 @@ import pytest
 import yaml
 from ledger_lines import make_line
 
-from benchmarks.curves import mean_curve, plot_column
-from benchmarks.formats import latex, markdown, to_csv
-from benchmarks.summary import judge, remarks, sections
-from benchmarks.tables import Published, load_table
 from cwfed.report.published import Tolerance
+from cwfed.sweeps.curves import mean_curve, plot_column
+from cwfed.sweeps.formats import latex, markdown, to_csv
+from cwfed.sweeps.summary import judge, remarks, sections
+from cwfed.sweeps.tables import Published, load_table
 
 TABLE = {
     "title": "Hand & made",

@@ -17,15 +17,15 @@ import yaml
 from helpers import change_json
 
 from benchmarks.__main__ import main
-from benchmarks.launch import claim, devices, explain
-from benchmarks.ledger import read_ledger
-from benchmarks.profiles import PROFILES
 from cwfed.cli import main as cwfed
 from cwfed.processes.lock import is_locked, unlocked_afterwards
 from cwfed.records.identity import config_hash
 from cwfed.records.manifest import Manifest
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result
+from cwfed.sweeps.launch import claim, devices, explain
+from cwfed.sweeps.ledger import read_ledger
+from cwfed.sweeps.profiles import PROFILES
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {
@@ -486,7 +486,7 @@ def test_a_ledger_that_fails_costs_no_job(finished, tmp_path, monkeypatch, capsy
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr("benchmarks.runner.append", refuse)
+        patched.setattr("cwfed.sweeps.runner.append", refuse)
         assert run(table, runs, "--ledger", str(ledger)) == 1
     assert "failed: finished, but not in the ledger: [Errno 28]" in capsys.readouterr().err
     before = starts(runs)

@@ -7,13 +7,14 @@ import yaml
 from ledger_lines import make_line
 
 from benchmarks.__main__ import main
-from benchmarks.jobs import Resolver
-from benchmarks.profiles import PROFILES
-from benchmarks.report import cells_of
-from benchmarks.spread import Spread, measure_spread, spread_markdown
-from benchmarks.summary import sections
-from benchmarks.tables import load_table, load_tables
+from benchmarks.suite import SUITE
 from cwfed.config.files import UsageError
+from cwfed.sweeps.jobs import Resolver
+from cwfed.sweeps.profiles import PROFILES
+from cwfed.sweeps.report import cells_of
+from cwfed.sweeps.spread import Spread, measure_spread, spread_markdown
+from cwfed.sweeps.summary import sections
+from cwfed.sweeps.tables import load_table
 
 VALUES = ((32.1, 32.9, 31.8), (35.0, 34.1, 34.6), (30.2, 31.4, 30.9))
 
@@ -126,7 +127,7 @@ def test_what_does_not_balance_is_refused(small, damage, said):
 
 
 def test_the_shipped_study_has_three_partitions_and_three_seeds():
-    (table,) = load_tables(["study_spread"])
+    (table,) = SUITE.load_tables(["study_spread"])
     cells = cells_of(table, PROFILES["cpu"], Resolver())
     assert len(set(cells.values())) == 12
     # The profile of the protocol has nothing to replace: they are the published procedure's.

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.tables import load_table, load_tables, shipped
+from benchmarks.suite import SUITE
 from cwfed.config.files import UsageError, config_root
+from cwfed.sweeps.tables import load_table
 
 SPEC = Path(__file__).resolve().parents[3] / "shared" / "spec" / "paper_tables.yaml"
 PAPER = ("table1_pathological", "table2_practical", "table3_ablation", "table4_robustness")
@@ -38,12 +39,12 @@ def spec():
 
 
 def test_all_tables_are_shipped():
-    assert set(shipped()) == {*PAPER, *STUDIES}
+    assert set(SUITE.shipped()) == {*PAPER, *STUDIES}
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_every_published_figure_is_in_its_table(name, spec):
-    (table,) = load_tables([name])
+    (table,) = SUITE.load_tables([name])
     assert list(table.columns) == spec[name]["columns"]
     assert table.protocol_rounds == spec["protocol"]["rounds"]
     assert spec["source"].lower() == table.source.lower()
@@ -64,7 +65,7 @@ def test_every_published_figure_is_in_its_table(name, spec):
     [("table1_pathological", "pathological"), ("table2_practical", "practical_alpha_0.1")],
 )
 def test_the_siblings_figures_are_in_their_tables(name, key, spec):
-    (table,) = load_tables([name])
+    (table,) = SUITE.load_tables([name])
     published = spec["sibling_protocol_2000_rounds"][key]
     # FedALA is no method of this package: it stands in the notes.
     for row in set(published) - {"columns", "fedala"}:
@@ -76,7 +77,7 @@ def test_the_siblings_figures_are_in_their_tables(name, key, spec):
 
 
 def test_the_siblings_figures_by_alpha(spec):
-    (table,) = load_tables(["table4_robustness"])
+    (table,) = SUITE.load_tables(["table4_robustness"])
     published = spec["sibling_protocol_2000_rounds"]["cifar100_by_alpha"]
     fedamp = dict(zip(published["columns"], published["fedamp"], strict=True))
     assert table.sibling["fedamp_released", "alpha_0.01"] == fedamp[0.01]
@@ -86,7 +87,7 @@ def test_the_siblings_figures_by_alpha(spec):
 @pytest.mark.parametrize("name", [n for n in PAPER if n != "table3_ablation"])
 def test_fedamp_as_released_is_local_by_name_and_by_run(name):
     """Its figures are published as FedAMP's; nothing is published for the method that acts."""
-    (table,) = load_tables([name])
+    (table,) = SUITE.load_tables([name])
     assert table.rows["fedamp_released"].algorithm == "local"
     assert "local training" in table.rows["fedamp_released"].title
     assert table.rows["fedamp"].algorithm == "fedamp"
@@ -96,7 +97,7 @@ def test_fedamp_as_released_is_local_by_name_and_by_run(name):
 
 @pytest.mark.parametrize("name", [*PAPER, *STUDIES])
 def test_rows_read_what_the_protocol_says(name):
-    (table,) = load_tables([name])
+    (table,) = SUITE.load_tables([name])
     methods = {path.stem for path in (config_root() / "algorithm").glob("*.yaml")}
     for row in table.rows.values():
         assert row.algorithm in methods
@@ -193,4 +194,4 @@ def test_broken_yaml_and_unknown_tables(tmp_path):
     with pytest.raises(UsageError, match=r"mine\.yaml: expected a readable YAML file"):
         load_table(path)
     with pytest.raises(UsageError, match="got 'table3_ablatoin'; did you mean table3_ablation"):
-        load_tables(["table3_ablatoin"])
+        SUITE.load_tables(["table3_ablatoin"])

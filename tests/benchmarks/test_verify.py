@@ -5,11 +5,11 @@ from copy import deepcopy
 import pytest
 from ledger_lines import make_line
 
-from benchmarks.jobs import Resolver, expand
-from benchmarks.profiles import PROFILES
-from benchmarks.tables import load_tables
-from benchmarks.verify import compare, find_line, inconsistencies, same_machine
+from benchmarks.suite import SUITE
 from cwfed.config.files import UsageError
+from cwfed.sweeps.jobs import Resolver, expand
+from cwfed.sweeps.profiles import PROFILES
+from cwfed.sweeps.verify import compare, find_line, inconsistencies, same_machine
 
 OLD = make_line("a", [0.1, 0.2, 0.3, 0.25])
 
@@ -63,13 +63,13 @@ def test_another_machine_has_a_tolerance():
 
 def test_a_target_must_name_one_run():
     lines = [OLD, make_line("a", [0.1, 0.2], seed=1)]
-    assert find_line(OLD["key"][:9], lines, None, None) is OLD
-    assert find_line("", lines, 1, None) is lines[1]
-    assert find_line("", lines, None, 2) is OLD
+    assert find_line(SUITE, OLD["key"][:9], lines, None, None) is OLD
+    assert find_line(SUITE, "", lines, 1, None) is lines[1]
+    assert find_line(SUITE, "", lines, None, 2) is OLD
     with pytest.raises(UsageError, match=r"expected a key .* matches .*seed 0.*seed 1"):
-        find_line("", lines, None, None)
+        find_line(SUITE, "", lines, None, None)
     with pytest.raises(UsageError, match="matches none"):
-        find_line("xyz", lines, None, None)
+        find_line(SUITE, "xyz", lines, None, None)
 
 
 def test_a_cell_has_a_line_for_each_partition():
@@ -77,13 +77,17 @@ def test_a_cell_has_a_line_for_each_partition():
     lines = []
     for name in ("paper", "cpu"):
         (job,) = expand(
-            *load_tables([table]), PROFILES[name], resolver, seeds=[0], only=["fedavg/cifar100"]
+            *SUITE.load_tables([table]),
+            PROFILES[name],
+            resolver,
+            seeds=[0],
+            only=["fedavg/cifar100"],
         )
         lines.append(make_line(job.cell, [0.1, 0.2], profile=name))
     target = f"{table}/fedavg/cifar100"
-    assert find_line(target, lines, None, None, "paper") is lines[0]
-    assert find_line(target, lines, None, None, "cpu") is lines[1]
+    assert find_line(SUITE, target, lines, None, None, "paper") is lines[0]
+    assert find_line(SUITE, target, lines, None, None, "cpu") is lines[1]
     with pytest.raises(UsageError, match=r"which matches .*, .*"):
-        find_line(target, lines, None, None)
+        find_line(SUITE, target, lines, None, None)
     with pytest.raises(UsageError, match=r"--profile: expected one of paper, .* got 'gpu'"):
-        find_line(target, lines, None, None, "gpu")
+        find_line(SUITE, target, lines, None, None, "gpu")

@@ -7,14 +7,14 @@ import pytest
 from helpers import SMALL_FIT
 
 import cwfed
-from benchmarks.finished import describe_run
-from benchmarks.jobs import Job
-from benchmarks.ledger import append, read_ledger
-from benchmarks.workplace import Workplace
 from cwfed.cli import main
 from cwfed.config.files import UsageError
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.atomic import append_atomic
+from cwfed.sweeps.finished import describe_run
+from cwfed.sweeps.jobs import Job
+from cwfed.sweeps.ledger import append, read_ledger
+from cwfed.sweeps.workplace import Workplace
 
 FIT = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),

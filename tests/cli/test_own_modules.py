@@ -248,8 +248,8 @@ def test_python_finds_own_classes_where_they_are_named(mine, tmp_path):
 def test_an_untrusted_class_in_a_ledger_is_not_imported(tmp_path, monkeypatch):
     from jsonargparse import _common
 
-    from benchmarks.verify import reads_file
     from cwfed.config.trust import restrict_imports
+    from cwfed.sweeps.verify import reads_file
 
     monkeypatch.setattr(_common, "parsing_settings", dict(_common.parsing_settings))
     monkeypatch.syspath_prepend(tmp_path)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from benchmarks.profiles import Profile, class_name
 from cwfed.data.partitioners.released import published_counterpart
 from cwfed.federated.options import ReleasedCode
+from cwfed.sweeps.profiles import Profile, class_name
 
 _PUBLISHED = ("MNIST", "CIFAR10", "CIFAR100", "TinyImageNet", "SyntheticImages")
 """Data sets that the published code divides, and the images that are generated for them."""

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fields import choose
-from benchmarks.profiles import Profile, generated_options
-from benchmarks.protocol import protocol_options
-from benchmarks.tables import Table
 from cwfed.aggregators import CFL
 from cwfed.config.files import UsageError, as_arguments, order_arguments
 from cwfed.config.parser import absolute_paths, add_fit_options, build, make_parser, parse, plain
 from cwfed.records.identity import cell_hash, config_hash
 from cwfed.runs.experiment import Experiment
+from cwfed.sweeps.fields import choose
+from cwfed.sweeps.profiles import Profile, generated_options
+from cwfed.sweeps.protocol import protocol_options
+from cwfed.sweeps.tables import Table
 
 _SET_ELSEWHERE = {
     "seed": "the table's field seeds or --seeds",

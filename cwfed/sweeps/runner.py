@@ -15,17 +15,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from benchmarks.board import Board
-from benchmarks.estimate import Estimator
-from benchmarks.finished import cpu_name, describe_run
-from benchmarks.jobs import Job
-from benchmarks.launch import Claim, Cold, Started, Warm
-from benchmarks.ledger import append
-from benchmarks.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
 from cwfed.config.files import UsageError
 from cwfed.processes.lock import is_locked
 from cwfed.records.finished import read_result
 from cwfed.records.names import CHECKPOINTS
+from cwfed.sweeps.board import Board
+from cwfed.sweeps.estimate import Estimator
+from cwfed.sweeps.finished import cpu_name, describe_run
+from cwfed.sweeps.jobs import Job
+from cwfed.sweeps.launch import Claim, Cold, Started, Warm
+from cwfed.sweeps.ledger import append
+from cwfed.sweeps.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
 
 STOPPED = "stopped"
 _TICK = 0.1

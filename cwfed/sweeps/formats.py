@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.summary import MISSING, Entry, Section, partition_text
-from benchmarks.tables import Column, Table
+from cwfed.sweeps.summary import MISSING, Entry, Section, partition_text
+from cwfed.sweeps.tables import Column, Table
 
 _METRICS = {"received": "received", "post_local": "post-local"}
 _CSV = (

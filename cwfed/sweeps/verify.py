@@ -7,17 +7,17 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fields import choose
-from benchmarks.finished import cpu_name, describe_run
-from benchmarks.jobs import Resolver, expand
-from benchmarks.launch import Cold, explain
-from benchmarks.profiles import PROFILES
-from benchmarks.tables import load_tables
 from cwfed.config.files import UsageError, user_path
 from cwfed.config.parser import named_class
 from cwfed.records.identity import filled, identities
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.round_lines import METRICS
+from cwfed.sweeps.fields import choose
+from cwfed.sweeps.finished import cpu_name, describe_run
+from cwfed.sweeps.jobs import Resolver, expand
+from cwfed.sweeps.launch import Cold, explain
+from cwfed.sweeps.profiles import PROFILES
+from cwfed.sweeps.suite import Suite
 
 _LISTED = 6
 _ELSEWHERE = ("system", "cores", "workers")
@@ -47,6 +47,7 @@ class Check:
 
 
 def find_line(
+    suite: Suite,
     target: str,
     lines: Sequence[Mapping[str, Any]],
     seed: int | None,
@@ -56,6 +57,7 @@ def find_line(
     """Return the one line that a key, or ``TABLE/ROW/COLUMN``, names.
 
     Args:
+        suite: The tables that the command knows.
         target: A key or its beginning, or a cell.
         lines: The ledger.
         seed: Only lines of this seed.
@@ -68,7 +70,7 @@ def find_line(
     if profile is not None:
         choose(profile, [*PROFILES], "--profile")
     if "/" in target:
-        cells = _cells(target, [profile] if profile else [*PROFILES])
+        cells = _cells(suite, target, [profile] if profile else [*PROFILES])
         found = [line for line in lines if line["cell"] in cells]
     else:
         # A report of an earlier version prints the keys of its time.
@@ -193,12 +195,12 @@ def _compare_curves(
     return []
 
 
-def _cells(target: str, profiles: Sequence[str]) -> set[str]:
+def _cells(suite: Suite, target: str, profiles: Sequence[str]) -> set[str]:
     parts = target.rsplit("/", 2)
     if len(parts) != 3:
         raise UsageError(f"verify: expected TABLE/ROW/COLUMN, got {target!r}")
     name, row, column = parts
-    (table,) = load_tables([name])
+    (table,) = suite.load_tables([name])
     if row not in table.rows or column not in table.columns:
         known = ", ".join(f"{r}/{c}" for r in table.rows for c in table.columns)
         raise UsageError(f"verify: expected one of {known} in {name}, got {row}/{column}")

@@ -1,4 +1,4 @@
-"""What the commands of ``python -m benchmarks`` do, but for ``list``."""
+"""What the commands for tables do, but for ``list``."""
 
 import os
 import sys
@@ -10,28 +10,28 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.board import Board
-from benchmarks.estimate import Estimator, clock
-from benchmarks.fields import choose
-from benchmarks.finished import find_finished
-from benchmarks.jobs import Job, Resolver, check_only, expand, select_shard, unique
-from benchmarks.launch import devices, has_warm
-from benchmarks.ledger import LEDGER, read_ledger
-from benchmarks.norms import Folders
-from benchmarks.profiles import PROFILES, Profile
-from benchmarks.report import Line, cells_of, gather, write_report
-from benchmarks.runner import Runner, Settings
-from benchmarks.spread import measure_spread, spread_markdown
-from benchmarks.summary import sections
-from benchmarks.tables import load_tables
-from benchmarks.tracking import track, tracking
-from benchmarks.verify import PLACES, Check, find_line
-from benchmarks.verify import verify as check_line
-from benchmarks.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
 from cwfed.config.files import UsageError, output_file, user_path
 from cwfed.launch.exit_codes import INTERRUPTED
 from cwfed.messages.terminal import Terminal
 from cwfed.records.atomic import write_atomic
+from cwfed.sweeps.board import Board
+from cwfed.sweeps.estimate import Estimator, clock
+from cwfed.sweeps.fields import choose
+from cwfed.sweeps.finished import find_finished
+from cwfed.sweeps.jobs import Job, Resolver, check_only, expand, select_shard, unique
+from cwfed.sweeps.launch import devices, has_warm
+from cwfed.sweeps.ledger import read_ledger
+from cwfed.sweeps.norms import Folders
+from cwfed.sweeps.options import RUNS
+from cwfed.sweeps.profiles import PROFILES, Profile
+from cwfed.sweeps.report import Line, cells_of, gather, write_report
+from cwfed.sweeps.runner import Runner, Settings
+from cwfed.sweeps.spread import measure_spread, spread_markdown
+from cwfed.sweeps.summary import sections
+from cwfed.sweeps.tracking import track, tracking
+from cwfed.sweeps.verify import PLACES, Check, find_line
+from cwfed.sweeps.verify import verify as check_line
+from cwfed.sweeps.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
 from cwfed.tracking.loggers import WandbOptions
 
 
@@ -88,7 +88,7 @@ def status(options: Namespace) -> int:
 def report(options: Namespace) -> int:
     """Write tables and curves."""
     profile = _profile(options)
-    tables = load_tables(options.tables)
+    tables = options.suite.load_tables(options.tables)
     runs, ledger = _runs(options), _ledger(options, profile)
     if not runs.is_dir() and not ledger.is_file():
         raise UsageError(
@@ -114,7 +114,7 @@ def _gather(ledger: Path, runs: Path) -> tuple[list[Line], Folders]:
 def spread(options: Namespace) -> int:
     """Print how much runs differ that should not, and which tolerance follows from it."""
     profile = _profile(options)
-    (table,) = load_tables([options.table])
+    (table,) = options.suite.load_tables([options.table])
     output = options.output and output_file("--output", options.output, (".md",))
     lines, _ = _gather(_ledger(options, profile), _runs(options))
     found = [
@@ -126,8 +126,8 @@ def spread(options: Namespace) -> int:
     ]
     if not found:
         raise UsageError(
-            f"spread: expected finished runs of {table.name}, got none; see `python -m benchmarks "
-            f"run {table.name} --profile {profile.name}`"
+            f"spread: expected finished runs of {table.name}, got none; see "
+            f"`{options.suite.command} run {table.name} --profile {profile.name}`"
         )
     text = spread_markdown(measure_spread(table, found[0]))
     Terminal().say(text)
@@ -138,11 +138,13 @@ def spread(options: Namespace) -> int:
 
 def verify(options: Namespace) -> int:
     """Run a number of the ledger again."""
-    ledger = user_path(options.ledger, "--ledger") if options.ledger else LEDGER
+    ledger = _ledger_to_verify(options)
     if not ledger.is_file():
         raise UsageError(f"--ledger: expected an existing file, got {ledger}")
     lines = read_ledger(ledger)
-    line = find_line(options.target, lines, options.seed, options.rounds, options.profile)
+    line = find_line(
+        options.suite, options.target, lines, options.seed, options.rounds, options.profile
+    )
     data_dir = user_path(options.data_dir, "--data_dir") if options.data_dir else None
     paths = {name: getattr(options, f"{name}_path") for name in PLACES}
     terminal = Terminal()
@@ -157,11 +159,11 @@ def verify(options: Namespace) -> int:
 
 def dashboard(options: Namespace) -> int:
     """Build a W&B workspace and report; print, write or save them."""
-    from benchmarks.dashboard import build, render
+    from cwfed.sweeps.dashboard import build, render
 
     # An option like those of the runs: what W&B refuses in a name is refused here as well.
     account = WandbOptions(project=options.project, entity=options.entity, mode="online")
-    tables = load_tables(options.tables)
+    tables = options.suite.load_tables(options.tables)
     made = build(account.project, account.entity, tables, _profile(options))
     terminal = Terminal()
     if options.output:
@@ -180,6 +182,14 @@ def dashboard(options: Namespace) -> int:
         for address in made.save():
             terminal.say(address)
     return 0
+
+
+def _ledger_to_verify(options: Namespace) -> Path:
+    if options.ledger:
+        return user_path(options.ledger, "--ledger")
+    table, _, cell = options.target.rpartition("/")[0].rpartition("/")
+    ledger: Path = options.suite.ledger_of([table] if cell and table else [], RUNS)
+    return ledger
 
 
 COMMANDS: dict[str, Callable[[Namespace], int]] = {
@@ -255,11 +265,15 @@ def _ledger(options: Namespace, profile: Profile) -> Path:
     """Return the ledger: what is made to see whether it runs is not kept with what counts."""
     if options.ledger:
         return user_path(options.ledger, "--ledger")
-    return _runs(options) / "ledger.jsonl" if profile.generated else LEDGER
+    if profile.generated:
+        return _runs(options) / "ledger.jsonl"
+    names = [options.table] if options.command == "spread" else options.tables
+    ledger: Path = options.suite.ledger_of(names, _runs(options))
+    return ledger
 
 
 def _cells(options: Namespace, profile: Profile) -> list[Job]:
-    tables = load_tables(options.tables)
+    tables = options.suite.load_tables(options.tables)
     check_only(tables, options.only)
     resolver = Resolver()
     settings = {name: getattr(options, name) for name in ("data_dir", "rounds", "seeds", "only")}

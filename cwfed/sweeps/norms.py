@@ -6,12 +6,12 @@ Drawn from run folders, since the ledger keeps no norms.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.summary import Section
-from benchmarks.tables import Column
 from cwfed.plots import figure_bytes
 from cwfed.records.atomic import write_atomic
 from cwfed.records.run import Run
 from cwfed.report.plots import heatmap_figure
+from cwfed.sweeps.summary import Section
+from cwfed.sweeps.tables import Column
 
 Folders = Mapping[str, Sequence[Path]]
 """Folders of finished runs, by hash of their configuration."""

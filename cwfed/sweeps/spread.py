@@ -15,10 +15,10 @@ from math import ceil, sqrt
 from statistics import fmean, variance
 from typing import Any
 
-from benchmarks.summary import Entry, Section
-from benchmarks.tables import Table
 from cwfed.config.files import UsageError
 from cwfed.report.published import Tolerance
+from cwfed.sweeps.summary import Entry, Section
+from cwfed.sweeps.tables import Table
 
 LIMIT = 1.96 * sqrt(2)
 

@@ -7,10 +7,10 @@ from textwrap import fill
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.summary import Entry, Section
-from benchmarks.tables import Column
 from cwfed.plots.style import COLOURS, figure_bytes
 from cwfed.records.atomic import write_atomic
+from cwfed.sweeps.summary import Entry, Section
+from cwfed.sweeps.tables import Column
 
 # Line styles tell apart what is beyond the palette.
 _STYLES = ("-", "--", ":", "-.")

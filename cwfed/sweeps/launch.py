@@ -81,7 +81,7 @@ class Warm:
         claim: "Claim | None" = None,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["cwfed.cli.fit", "benchmarks.launch"])
+        context.set_forkserver_preload(["cwfed.cli.fit", "cwfed.sweeps.launch"])
         self.process = context.Process(
             target=_work, args=(list(arguments), str(log), dict(environment))
         )

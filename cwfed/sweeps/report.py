@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.curves import plot_column
-from benchmarks.finished import describe_run
-from benchmarks.formats import latex, markdown, to_csv
-from benchmarks.jobs import Resolver, expand
-from benchmarks.ledger import read_ledger
-from benchmarks.norms import Folders, plot_norms
-from benchmarks.profiles import Profile
-from benchmarks.summary import Cells, Section, remarks, sections
-from benchmarks.tables import Table
 from cwfed.records.atomic import write_atomic
+from cwfed.sweeps.curves import plot_column
+from cwfed.sweeps.finished import describe_run
+from cwfed.sweeps.formats import latex, markdown, to_csv
+from cwfed.sweeps.jobs import Resolver, expand
+from cwfed.sweeps.ledger import read_ledger
+from cwfed.sweeps.norms import Folders, plot_norms
+from cwfed.sweeps.profiles import Profile
+from cwfed.sweeps.summary import Cells, Section, remarks, sections
+from cwfed.sweeps.tables import Table
 
 Line = dict[str, Any]
 

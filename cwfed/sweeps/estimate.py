@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.jobs import Job
-from benchmarks.profiles import SHAPES, Shape
 from cwfed.contract.inspection import build_model
+from cwfed.sweeps.jobs import Job
+from cwfed.sweeps.profiles import SHAPES, Shape
 
 _FLOPS_PER_SECOND = 10e9
 """Of one core on small batches, overheads included: a guess until a first job has finished."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.tables import Column, Published, Row, Table
 from cwfed.records.round_lines import METRICS
+from cwfed.sweeps.tables import Column, Published, Row, Table
 
 SCALED, MISSING, UNKNOWN = "scaled", "missing", "n/a"
 

@@ -16,8 +16,6 @@ from cwfed.records.identity import VERSION, cell_hash, identities
 from cwfed.records.reading import load_json
 from cwfed.records.round_lines import METRICS
 
-LEDGER = Path(__file__).parent / "ledger.jsonl"
-
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "key": str,
     "cell": str,

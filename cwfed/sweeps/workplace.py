@@ -14,9 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.finished import find_finished, run_key
-from benchmarks.jobs import Job, Resolver, places_of, read_config
-from benchmarks.launch import Claim, claim, explain
 from cwfed.config.files import UsageError
 from cwfed.processes.lock import is_locked
 from cwfed.records.atomic import write_atomic
@@ -28,6 +25,9 @@ from cwfed.records.names import CONFIG, PARTITION, ROUNDS
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import require_no_link, require_no_links
 from cwfed.records.round_lines import read_rounds
+from cwfed.sweeps.finished import find_finished, run_key
+from cwfed.sweeps.jobs import Job, Resolver, places_of, read_config
+from cwfed.sweeps.launch import Claim, claim, explain
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "done",

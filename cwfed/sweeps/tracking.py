@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from benchmarks.jobs import Job
 from cwfed.config.files import UsageError
+from cwfed.sweeps.jobs import Job
 from cwfed.tracking.loggers import WandbOptions
 
 _LONGEST_NAME, _LONGEST_TAG = 128, 64

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from benchmarks.panels import LABELS, Panels
-from benchmarks.profiles import Profile
-from benchmarks.tables import Table
-from benchmarks.tracking import column_tag
 from cwfed.config.files import UsageError
+from cwfed.sweeps.panels import LABELS, Panels
+from cwfed.sweeps.profiles import Profile
+from cwfed.sweeps.tables import Table
+from cwfed.sweeps.tracking import column_tag
 
 _SORTED_BY = "received/best_accuracy"
 _COLUMNS = (_SORTED_BY, "post_local/best_accuracy", "mean_R", "bytes/total", "seconds/total")

@@ -11,8 +11,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from benchmarks.estimate import clock
 from cwfed.messages.terminal import Terminal
+from cwfed.sweeps.estimate import clock
 
 
 class Board:

@@ -1,37 +1,45 @@
-"""The options of ``python -m benchmarks``; read in no time, since nothing here needs PyTorch."""
+"""The options of commands for tables; read in no time, since nothing here needs PyTorch."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from math import inf, nan
 from pathlib import Path
 
-from benchmarks.deadline import duration
-from benchmarks.profiles import PROFILES
-from benchmarks.tables import load_tables
 from cwfed.messages.terminal import Terminal
+from cwfed.sweeps.deadline import duration
+from cwfed.sweeps.profiles import PROFILES
+from cwfed.sweeps.suite import Suite
 
-_RUNS = Path("runs") / "benchmarks"
+RUNS = Path("runs") / "benchmarks"
 _DEFAULT = "default: %(default)s"
-_TABLE = "name of a shipped table, or path of a YAML file; none: all shipped tables"
 _LEDGER = (
-    "file that keeps finished runs; default: ledger.jsonl beside this program's code, for the "
-    "profile smoke in the folder of the runs"
+    "file that keeps finished runs; default: that of the shipped tables; for tables of your own "
+    "and the profile smoke, ledger.jsonl in the folder of the runs"
 )
 
 
-def add_commands(parser: ArgumentParser) -> None:
-    """Add the commands and their options."""
+def add_commands(parser: ArgumentParser, suite: Suite) -> None:
+    """Add the commands and their options.
+
+    Args:
+        parser: The parser.
+        suite: The tables that it is for.
+    """
+    parser.set_defaults(suite=suite)
+    table = "path of a table's YAML file"
+    if suite.folder:
+        table = "name of a shipped table, or path of a YAML file; none: all shipped tables"
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("list", help="the tables and profiles")
-    listing.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
+    listing.add_argument("tables", nargs="*", metavar="TABLE", help=table)
     for name, about in (
         ("run", "run what is not done yet"),
         ("status", "what is done, failed, left"),
         ("report", "write tables and curves"),
     ):
         command = commands.add_parser(name, help=about)
-        command.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
+        command.add_argument("tables", nargs="*", metavar="TABLE", help=table)
         _add_profile(command)
-        command.add_argument("--runs", default=str(_RUNS), help=f"folder of the runs; {_DEFAULT}")
+        command.add_argument("--runs", default=str(RUNS), help=f"folder of the runs; {_DEFAULT}")
         command.add_argument("--ledger", default=None, help=_LEDGER)
         if name == "report":
             command.add_argument("-o", "--output", required=True, help="folder for the files")
@@ -41,14 +49,16 @@ def add_commands(parser: ArgumentParser) -> None:
             _add_running(command)
     _add_spread(commands.add_parser("spread", help="how much runs differ that should not"))
     _add_verify(commands.add_parser("verify", help="run a number again and compare"))
-    _add_dashboard(commands.add_parser("dashboard", help="a W&B workspace and report"))
+    _add_dashboard(commands.add_parser("dashboard", help="a W&B workspace and report"), table)
 
 
-def list_tables(names: list[str]) -> int:
+def list_tables(suite: Suite, names: list[str]) -> int:
     """Print tables, all shipped ones if none is named, and the profiles."""
     terminal = Terminal()
-    terminal.say("Tables:")
-    for table in load_tables(names):
+    tables = suite.load_tables(names) if names or suite.folder else []
+    if tables:
+        terminal.say("Tables:")
+    for table in tables:
         size = f"{len(table.rows)} methods x {len(table.columns)} columns"
         terminal.say(f"  {table.name:22} {table.title} ({size})")
         terminal.say(f"  {'':22} columns: {', '.join(table.columns)}")
@@ -146,8 +156,8 @@ def _add_running(command: ArgumentParser) -> None:
     )
 
 
-def _add_dashboard(command: ArgumentParser) -> None:
-    command.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLE)
+def _add_dashboard(command: ArgumentParser, table: str) -> None:
+    command.add_argument("tables", nargs="*", metavar="TABLE", help=table)
     _add_profile(command)
     command.add_argument("--project", required=True, help="the W&B project that holds the runs")
     command.add_argument("--entity", help="the user or team; default: the account's")
@@ -170,7 +180,7 @@ def _add_spread(command: ArgumentParser) -> None:
     )
     _add_profile(command)
     command.add_argument("--rounds", type=positive, help="of the runs; default: the most there are")
-    command.add_argument("--runs", default=str(_RUNS), help=f"folder of the runs; {_DEFAULT}")
+    command.add_argument("--runs", default=str(RUNS), help=f"folder of the runs; {_DEFAULT}")
     command.add_argument("--ledger", default=None, help=_LEDGER)
     command.add_argument("-o", "--output", metavar="FILE", help="write it as .md, too")
 
@@ -188,7 +198,7 @@ def _add_verify(command: ArgumentParser) -> None:
         help=f"the cell as this profile has it, one of {', '.join(PROFILES)}; default: any of them",
     )
     command.add_argument("--data_dir", metavar="DIR", help="folder of the data, as for cwfed fit")
-    command.add_argument("--ledger", help="default: ledger.jsonl beside this program's code")
+    command.add_argument("--ledger", help=_LEDGER)
     command.add_argument(
         "--tolerance",
         type=points,
