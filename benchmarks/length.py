@@ -16,7 +16,7 @@ from time import monotonic
 
 import torch
 
-from benchmarks.faults_trial import forked
+from benchmarks.faults.trial import forked
 from cwfed.federated.record import RoundRecord
 from cwfed.federated.state import FederatedState
 from cwfed.messages.terminal import Terminal
@@ -93,7 +93,11 @@ class Meter:
 
 def main() -> int:
     """Run the command."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = ArgumentParser(
+        prog="python -m benchmarks.length",
+        description=__doc__,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--budget", type=duration, help="stop after 90s, 30m or 8h")

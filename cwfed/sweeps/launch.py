@@ -11,11 +11,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Protocol
 
 import cwfed
-from cwfed.cli import main as run_cwfed
 from cwfed.processes.lock import try_lock
 from cwfed.processes.own_modules import SAFE_FLAGS, forget_current_folder, safe_processes
 
@@ -167,4 +167,5 @@ def _work(arguments: list[str], log: str, environment: dict[str, str]) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)
-    sys.exit(run_cwfed(arguments))
+    # The command itself, as `python -m cwfed` runs it: fronts are above what starts them.
+    sys.exit(import_module("cwfed.cli").main(arguments))

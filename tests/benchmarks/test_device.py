@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import device, device_equality
-from benchmarks.device_equality import METHODS, Line, final_state, largest_difference, prepare
-from benchmarks.device_limits import Cost, Peak, step_cost
-from benchmarks.device_speed import Row, describe, markdown
+from benchmarks.device import command as device
+from benchmarks.device import equality as device_equality
+from benchmarks.device.equality import METHODS, Line, final_state, largest_difference, prepare
+from benchmarks.device.limits import Cost, Peak, step_cost
+from benchmarks.device.speed import Row, describe, markdown
 from cwfed.engines import SequentialEngine
 from cwfed.engines.vectorized.kernels import Stacked
 from cwfed.models import CNN4
@@ -255,8 +256,8 @@ def from_name(name, known=Distribution.from_name):
 sys.meta_path.insert(0, Finder())
 Distribution.from_name = from_name
 
-import benchmarks.device, benchmarks.device_cells, benchmarks.device_equality
-import benchmarks.device_speed, cwfed.cli, cwfed.report.partition, cwfed.report.summary
+import benchmarks.device.command, benchmarks.device.cells, benchmarks.device.equality
+import benchmarks.device.speed, cwfed.cli, cwfed.report.partition, cwfed.report.summary
 from cwfed.aggregators import CwFedAvg
 from cwfed.data.partitioners import IID
 from cwfed.data.sources import SyntheticImages

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import device_results
-from benchmarks.device_cells import default_cells, run_cells
-from benchmarks.device_fits import _ENDLESS, CannotMeasure, Fitting, calibrate
-from benchmarks.device_results import Cell, publish
-from benchmarks.device_schedule import Paces, Schedule
+from benchmarks.device import results as device_results
+from benchmarks.device.cells import default_cells, run_cells
+from benchmarks.device.fits import _ENDLESS, CannotMeasure, Fitting, calibrate
+from benchmarks.device.results import Cell, publish
+from benchmarks.device.schedule import Paces, Schedule
 from cwfed.config.files import find_algorithm, find_config
 from cwfed.processes.own_modules import SAFE_FLAGS
 from cwfed.sweeps.deadline import Deadline

@@ -9,28 +9,31 @@ from pathlib import Path
 import pytest
 
 import benchmarks
+from cwfed import sweeps
 from cwfed.sweeps.deadline import duration
 
-FOLDER = Path(benchmarks.__file__).parent
 OPTION = re.compile(r'add_argument\(\s*"(--budget|--seconds)"')
 FOUND = [
-    (path.stem, option)
-    for path in sorted(FOLDER.glob("*.py"))
+    (".".join(path.relative_to(root.parent).with_suffix("").parts), option)
+    for root in (Path(benchmarks.__file__).parent, Path(sweeps.__file__).parent)
+    for path in sorted(root.rglob("*.py"))
     for option in OPTION.findall(path.read_text(encoding="utf-8"))
 ]
 
 
 def test_all_commands_are_found():
-    assert {"faults", "device", "options", "length"} <= {module for module, _ in FOUND}
+    found = {module for module, _ in FOUND}
+    assert {"benchmarks.faults.command", "benchmarks.device.command", "benchmarks.length"} <= found
+    assert "sweeps.options" in found
 
 
 def command(module, monkeypatch, *arguments):
     """Give a command its arguments and ask for help: what stands before that is read."""
-    before = ["run"] if module == "options" else []
-    module = "__main__" if module == "options" else module
+    before = ["run"] if module == "sweeps.options" else []
+    module = "benchmarks.__main__" if module == "sweeps.options" else module
     monkeypatch.setattr(sys, "argv", [module, *before, *arguments, "--help"])
     try:
-        return import_module(f"benchmarks.{module}").main() or 0
+        return import_module(module).main() or 0
     except SystemExit as stop:
         return stop.code
 

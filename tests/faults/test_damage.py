@@ -7,8 +7,8 @@ import sys
 import pytest
 from fuzz.recipes import apply
 
-from benchmarks.faults_check import differences
-from benchmarks.faults_trial import Trial, forked
+from benchmarks.faults.check import differences
+from benchmarks.faults.trial import Trial, forked
 from cwfed.aggregators import CwFedAvg
 from cwfed.federated.loop import FederatedLoop
 from cwfed.records.checksums import opened

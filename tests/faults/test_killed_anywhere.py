@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from benchmarks.faults_check import broken_files
-from benchmarks.faults_inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
-from benchmarks.faults_trial import Tally, Trial, forked
+from benchmarks.faults.check import broken_files
+from benchmarks.faults.inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
+from benchmarks.faults.trial import Tally, Trial, forked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
 

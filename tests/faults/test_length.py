@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults_trial import SMALL_FIT, forked
+from benchmarks.faults.trial import SMALL_FIT, forked
 from benchmarks.length import Meter
 from cwfed.processes.lock import is_locked
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.faults_check import differences
+from benchmarks.faults.check import differences
 from cwfed.cli.main import main
 from cwfed.cli.plot import KINDS
 from cwfed.processes.lock import unlocked_afterwards

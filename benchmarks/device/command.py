@@ -3,9 +3,9 @@
 ``python -m benchmarks.device --budget 8m --data_dir DIR -o OUT`` runs three parts, each in
 processes of its own, so that none takes another one down and all memory is free for the next:
 
-1. equality: do all engines give the same numbers on this device (`benchmarks.device_equality`)?
-2. speed: steps a second, beside a plain loop and the device's peak (`benchmarks.device_speed`).
-3. cells: whole runs of methods on configurations (`benchmarks.device_cells`).
+1. equality: do all engines give the same numbers on this device (`benchmarks.device.equality`)?
+2. speed: steps a second, beside a plain loop and the device's peak (`benchmarks.device.speed`).
+3. cells: whole runs of methods on configurations (`benchmarks.device.cells`).
 
 OUT must be new or empty; it gets equality.md, speed.md, speed.jsonl, cells.md, cells.tar.gz and
 log.txt. The budget counts from the start of the process. Further options go to every
@@ -29,7 +29,7 @@ from typing import IO
 
 from cwfed.messages.texts import shown
 from cwfed.processes.own_modules import SAFE_FLAGS
-from cwfed.sweeps.deadline import Deadline, duration, process_age
+from cwfed.sweeps.deadline import Deadline, duration
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
 NEEDED_BY_CELLS = ("jsonargparse", "sklearn", "pyarrow", "PIL")
@@ -116,12 +116,12 @@ def plan(options: argparse.Namespace, others: Sequence[str]) -> list[Part]:
         *others,
     ]
     made = {
-        "equality": [Part("equality", 2, ("benchmarks.device_equality", *tolerance, *toy))],
+        "equality": [Part("equality", 2, ("benchmarks.device.equality", *tolerance, *toy))],
         "speed": [
-            Part(f"speed, {name}", 1, ("benchmarks.device_speed", "--setting", name, *toy))
+            Part(f"speed, {name}", 1, ("benchmarks.device.speed", "--setting", name, *toy))
             for name in settings
         ],
-        "cells": [Part("cells", 6, ("benchmarks.device_cells", *cells, *toy))],
+        "cells": [Part("cells", 6, ("benchmarks.device.cells", *cells, *toy))],
     }
     return [part for name in options.parts for part in made[name]]
 
@@ -129,7 +129,7 @@ def plan(options: argparse.Namespace, others: Sequence[str]) -> list[Part]:
 def run_part(part: Part, seconds: float, output: Path, log: Log) -> int:
     """Run a process to its end, or until its time is over; return its exit code, 1 if it was."""
     log.say(f"\n{part.name}: {seconds:.0f} s at most")
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [
@@ -230,9 +230,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tolerance", type=float, help="largest difference that is equal")
     parser.add_argument("--toy", action="store_true", help="everything at toy size")
     return parser
-
-
-if __name__ == "__main__":
-    # A request to end is one to end the parts first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    sys.exit(main(age=process_age()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.device_fits import Fit, seconds_of
+from benchmarks.device.fits import Fit, seconds_of
 from cwfed.records.atomic import write_atomic
 from cwfed.records.result import select
 from cwfed.records.round_lines import METRICS, read_lines

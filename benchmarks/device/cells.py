@@ -1,6 +1,6 @@
 """Whole runs on this machine's device within a time: the third part of `benchmarks.device`.
 
-``python -m benchmarks.device_cells --data_dir DIR --seconds 300 -o OUT`` runs cells
+``python -m benchmarks.device.cells --data_dir DIR --seconds 300 -o OUT`` runs cells
 (``config/algorithm``) through ``cwfed fit``, as many at once as finish the most rounds together. A
 cell is started only if the seconds a round measured so far say that it ends in time. What is known
 of all cells is in OUT at any time: ``cells.md``, and ``cells.tar.gz`` without checkpoints. Further
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.device_fits import CannotMeasure, Fitting
-from benchmarks.device_results import Cell
-from benchmarks.device_schedule import Schedule, say
+from benchmarks.device.fits import CannotMeasure, Fitting
+from benchmarks.device.results import Cell
+from benchmarks.device.schedule import Schedule, say
 from cwfed.config.files import UsageError, config_root, find_algorithm, find_config
 from cwfed.sweeps.deadline import Deadline, duration, process_age
 
@@ -91,7 +91,7 @@ def _jobs(text: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.device_cells", description=__doc__, allow_abbrev=False
+        prog="python -m benchmarks.device.cells", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--seconds", type=duration, required=True, help="time for all of it")

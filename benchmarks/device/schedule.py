@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
 
-from benchmarks.device_fits import (
+from benchmarks.device.fits import (
     POLL,
     Calibration,
     CannotMeasure,
@@ -17,7 +17,7 @@ from benchmarks.device_fits import (
     seconds_of,
     stop,
 )
-from benchmarks.device_results import Cell, publish
+from benchmarks.device.results import Cell, publish
 from cwfed.messages.texts import shown
 from cwfed.sweeps.deadline import Deadline
 

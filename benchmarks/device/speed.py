@@ -1,10 +1,10 @@
 """How fast training steps are on this machine's device: the second part of `benchmarks.device`.
 
-``python -m benchmarks.device_speed --setting cnn4_20 -o OUT`` times stacked steps by each variant
+``python -m benchmarks.device.speed --setting cnn4_20 -o OUT`` times stacked steps by each variant
 of the vectorized engine, a few clients by the sequential engine, and a plain PyTorch loop over the
 same clients, on generated images. Rows go to ``speed.md`` and ``speed.jsonl`` as they come.
 
-Shares of the peak: the least work of a step (`benchmarks.device_limits.step_cost`) times the
+Shares of the peak: the least work of a step (`benchmarks.device.limits.step_cost`) times the
 clients, over the time, over what the device reaches on one large product and one large copy.
 """
 
@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.device_equality import describe_device
-from benchmarks.device_limits import Cost, Peak, measure_peak, now, step_cost
+from benchmarks.device.equality import describe_device
+from benchmarks.device.limits import Cost, Peak, measure_peak, now, step_cost
 from cwfed.aggregators import FedAvg
 from cwfed.data.partitioners import IID
 from cwfed.data.sources import SyntheticImages
@@ -261,7 +261,7 @@ def write(output: Path, text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None, age: float = 0.0) -> int:
     """Measure one setting at each precision of products; return 1 if something failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.device_speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.device.speed", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--setting", choices=SETTINGS, required=True)
     parser.add_argument("--seconds", type=duration, default=600.0, help="time for all of it")

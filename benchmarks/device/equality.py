@@ -1,6 +1,6 @@
 """Whether the engines agree on this machine's device: the first part of `benchmarks.device`.
 
-``python -m benchmarks.device_equality -o OUT`` runs small federations on generated images, with
+``python -m benchmarks.device.equality -o OUT`` runs small federations on generated images, with
 clients of unequal sizes, by the sequential engine and by each variant of the vectorized one, and
 compares all that a round leaves behind. In float64 a difference above the tolerance is a FAIL and
 the exit code 1; float32 (without TF32, on a GPU only) is shown and not judged, since rounding
@@ -268,7 +268,7 @@ def describe_device() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.device_equality", description=__doc__
+        prog="python -m benchmarks.device.equality", description=__doc__
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--seconds", type=duration, default=600.0, help="time for all of it")

@@ -14,7 +14,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
@@ -26,8 +25,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.faults_inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
-from benchmarks.faults_trial import SIGNALS, Tally, Trial, forked
+from benchmarks.faults.inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
+from benchmarks.faults.trial import SIGNALS, Tally, Trial, forked
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
 from cwfed.launch.exit_codes import FAILED, USAGE_ERROR
@@ -181,7 +180,11 @@ def run(options: Namespace, scratch: Path, terminal: Terminal) -> dict[str, Tall
 
 def main() -> int:
     """Run the command; return 1 if anything was lost."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = ArgumentParser(
+        prog="python -m benchmarks.faults",
+        description=__doc__,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--every", type=int, default=1, help="one in every so many steps")
     parser.add_argument("--budget", type=duration, default=inf, help="for the steps: 90s, 30m, 8h")
     parser.add_argument("--shard", default="1/1", help="which part of the steps, such as 1/2")
@@ -198,7 +201,3 @@ def main() -> int:
     for problem in problems:
         terminal.say(problem)
     return 1 if problems else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.faults_check import broken_files, differences, fingerprint
-from benchmarks.faults_inject import DENIED, KILL, Fault, Injector
+from benchmarks.faults.check import broken_files, differences, fingerprint
+from benchmarks.faults.inject import DENIED, KILL, Fault, Injector
 from cwfed.cli import main as run_cwfed
 from cwfed.launch.exit_codes import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.records.atomic import TEMPORARY
