@@ -84,7 +84,7 @@ def build_model(
         factory: A class, function or ``functools.partial`` of one. Arguments already bound by a
             partial are kept.
         input_shape: (C, H, W) of an image.
-        num_classes: K.
+        num_classes: Number of classes, K.
 
     Raises:
         ValueError: The factory refuses its arguments, or asks for a square image and gets none.

@@ -33,9 +33,9 @@ def pathological(
 
     Args:
         labels_N: Class index of each sample, integers in ``[0, K)``.
-        num_classes: K.
-        num_clients: M.
-        classes_per_client: c.
+        num_classes: Number of classes, K.
+        num_clients: Number of clients, M.
+        classes_per_client: Classes that a client holds, c.
         rng: Source of the portions and of the order in which samples are dealt.
 
     Raises:
@@ -79,8 +79,8 @@ def dirichlet(
 
     Args:
         labels_N: Class index of each sample, integers in ``[0, K)``.
-        num_classes: K.
-        num_clients: M.
+        num_classes: Number of classes, K.
+        num_clients: Number of clients, M.
         alpha: Concentration α, finite and > 0; the smaller, the more skewed.
         min_samples: Fewest samples a client may hold; None for ``min(40, floor(N / M / 2))``.
         rng: Source of the proportions and of the order in which samples are dealt.

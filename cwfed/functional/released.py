@@ -36,8 +36,8 @@ def dirichlet(
 
     Args:
         labels_N: Class index of each sample, integers in ``[0, K)``.
-        num_classes: K.
-        num_clients: M.
+        num_classes: Number of classes, K.
+        num_clients: Number of clients, M.
         alpha: Concentration α, > 0.
         rng: Source of every draw.
         max_redraws: Draws of the whole before giving up.
@@ -80,9 +80,9 @@ def pathological(
 
     Args:
         labels_N: Class index of each sample, integers in ``[0, K)``.
-        num_classes: K.
-        num_clients: M.
-        classes_per_client: c.
+        num_classes: Number of classes, K.
+        num_clients: Number of clients, M.
+        classes_per_client: Classes that a client holds, c.
         rng: Source of the portions.
 
     Raises:

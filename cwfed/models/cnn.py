@@ -16,8 +16,8 @@ class CNN4(nn.Module):
     924,708 with K = 100; 5,694,600 for 3x64x64 and K = 200.
 
     Args:
-        num_classes: K.
-        in_channels: C.
+        num_classes: Number of classes, K.
+        in_channels: Channels of an image, C.
         image_size: Height and width in pixels, at least 16.
         hidden_features: Width of the first linear layer.
 

@@ -62,7 +62,7 @@ class CosineClassifier(nn.Module):
     """Logits ``s · z/||z|| · Wᵀ``: unit rows W, fixed in local training; s is learned.
 
     Args:
-        num_classes: K.
+        num_classes: Number of classes, K.
         num_features: F >= K.
         scale: Initial s.
         like: A tensor whose dtype and device the new ones take.

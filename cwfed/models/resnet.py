@@ -10,7 +10,7 @@ class ResNet18(ResNet):
     11,279,112 parameters with K = 200 and three channels.
 
     Args:
-        num_classes: K.
+        num_classes: Number of classes, K.
         in_channels: C; other than 3 replaces the first convolution.
     """
 

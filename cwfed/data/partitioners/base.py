@@ -29,7 +29,7 @@ class Partitioner(ABC):
 
         Args:
             labels_N: int64 class indices in ``[0, num_classes)``.
-            num_classes: K.
+            num_classes: Number of classes, K.
             seed: The run's seed.
 
         Returns:

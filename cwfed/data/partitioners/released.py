@@ -58,7 +58,7 @@ class Released(Partitioner):
 
         Args:
             labels_N: int64 class indices in ``[0, num_classes)``.
-            num_classes: K.
+            num_classes: Number of classes, K.
             seed: Changes nothing.
 
         Returns:
