@@ -1,4 +1,4 @@
-"""The batch script of the README, with a cluster and a run that are acted."""
+"""The batch script of the manual, with a cluster and a run that are acted."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ACTORS = {
 
 @pytest.fixture
 def submit(tmp_path, request):
-    text = (request.config.rootpath / "README.md").read_text(encoding="utf-8")
+    text = (request.config.rootpath / "docs/faults.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", text, re.DOTALL)
     for name, body in ACTORS.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
