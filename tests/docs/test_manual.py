@@ -23,7 +23,7 @@ PACKAGES = {
     "partitioners": "cwfed.data.partitioners",
     "sources": "cwfed.data.sources",
     "models": "cwfed.models",
-    "figures": "cwfed.figures",
+    "plots": "cwfed.plots",
 }
 FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=.https?:[^>]*>"
