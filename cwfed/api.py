@@ -4,14 +4,12 @@ A run made here is the run that the command line makes from the same options, to
 one parser, its defaults and its messages, and one run folder.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, fields
 from importlib import import_module
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from cwfed.config.files import GROUPS, UsageError, user_path
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.options import Algorithm
 from cwfed.federated.stop import Stop
-from cwfed.launch.plan import FitPlan, plan_fit
+from cwfed.launch.plan import FitPlan, plan_rest, plan_run
 from cwfed.launch.start import start
 from cwfed.messages.showing import showing_messages
 from cwfed.messages.terminal import Terminal
@@ -69,11 +67,11 @@ def fit(
         cwfed.federated.faults.RunStopped: The run cannot go on, or was asked not to; likewise.
     """
     with _asking():
-        arguments = [part for config in configs for part in ("--config", os.fspath(config))]
-        arguments += _arguments(options)
+        values = _values(options)
         if run_dir is not None:
-            arguments.append(f"--run_dir={os.fspath(run_dir)}")
-        plan = plan_fit(arguments)
+            values["run_dir"] = os.fspath(run_dir)
+        method = values.pop("algorithm") if isinstance(values.get("algorithm"), str) else None
+        plan = plan_run(values, [os.fspath(config) for config in configs], method)
     return _train(plan, progress)
 
 
@@ -109,12 +107,9 @@ def resume(
         cwfed.federated.faults.RunStopped: As for `fit`.
     """
     with _asking():
-        arguments = ["--resume", os.fspath(path)]
-        if data_dir is not None:
-            arguments.append(f"--data_dir={os.fspath(data_dir)}")
-        given = {"rounds": rounds, "faults": faults, "wandb": wandb}
-        arguments += _arguments({name: it for name, it in given.items() if it is not None})
-        plan = plan_fit(arguments)
+        given = {"rounds": rounds, "data_dir": data_dir, "faults": faults, "wandb": wandb}
+        values = _values({name: it for name, it in given.items() if it is not None})
+        plan = plan_rest(user_path(os.fspath(path), "--resume"), values)
     if plan.done:
         return Run.load(plan.path)
     return _train(plan, progress)
@@ -160,27 +155,46 @@ def _same_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return options as arguments of the command line.
+def _values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as plain values, in groups as configuration files have them.
 
     Example:
-        >>> _arguments({"rounds": 3, "client": {"batch_size": 20}})
-        ['--rounds=3', '--client.batch_size=20']
+        >>> _values({"rounds": 3, "client.batch_size": 20, "client": {"local_epochs": 2}})
+        {'rounds': 3, 'client': {'local_epochs': 2, 'batch_size': 20}}
     """
-    given = dict(options)
-    for group in (GROUPS - {"algorithm"}) & given.keys():
-        if not isinstance(given[group], Mapping):
+    values: dict[str, Any] = {}
+    # Groups and classes first: options of one name are parts of them.
+    for name in sorted(options, key=lambda name: name.count(".")):
+        if not _NAME.fullmatch(name) or name in _NOT_OPTIONS or name.endswith(".help"):
+            raise UsageError(f"{name}: expected the name of an option that cwfed fit --help lists")
+        if name in GROUPS - {"algorithm"} and not isinstance(options[name], Mapping):
             raise UsageError(
-                f"{group}: expected a mapping of options, got {str(given[group])[:60]!r}"
+                f"{name}: expected a mapping of options, got {str(options[name])[:60]!r}"
             )
-    if isinstance(given.get("algorithm"), Mapping):
-        given["algorithm"] = _whole_method(given["algorithm"])
-    return [f"--{name}={text}" for key in given for name, text in _flat(key, given[key])]
+        value = _plain(name, options[name])
+        if name == "algorithm" and isinstance(value, dict):
+            value = _whole_method(value)
+        _put(values, name, value)
+    return values
 
 
-def _whole_method(method: Mapping[str, Any]) -> Mapping[str, Any]:
+def _put(values: dict[str, Any], name: str, value: Any) -> None:
+    """Put a value where its dotted name says; arguments of a class go to the class."""
+    *groups, last = name.split(".")
+    for key in groups:
+        inner = values.setdefault(key, {})
+        if not isinstance(inner, dict):
+            inner = values[key] = {"class_path": inner}
+        values = inner.setdefault("init_args", {}) if "class_path" in inner else inner
+    if isinstance(values.get(last), dict) and isinstance(value, dict):
+        value = values[last] | value
+    values[last] = value
+
+
+def _whole_method(method: dict[str, Any]) -> dict[str, Any]:
     """Fill in what a method of one's own leaves open, so that nothing of the default one stays."""
-    if "aggregator" not in method:
+    aggregator = method.get("aggregator")
+    if not isinstance(aggregator, str) and "class_path" not in (aggregator or {}):
         return method
     if "name" not in method:
         raise UsageError("algorithm.name: expected a name for the method, got none")
@@ -192,38 +206,13 @@ def _whole_method(method: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**left_open, **method}
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the options that a value stands for, by dotted name."""
-    if not _NAME.fullmatch(name) or name in _NOT_OPTIONS or name.endswith(".help"):
-        raise UsageError(f"{name}: expected the name of an option that cwfed fit --help lists")
-    if not isinstance(value, Mapping):
-        yield name, _text(name, value)
-        return
-    # The class first: the arguments after it are its own.
-    if "class_path" in value:
-        yield name, _text(name, value["class_path"])
-    for key, item in value.items():
-        if key != "class_path":
-            yield from _flat(f"{name}.{key}", item)
-
-
-def _text(name: str, value: Any) -> str:
-    """Return a value as it is typed on the command line."""
-    plain = _plain(name, value)
-    if isinstance(plain, str):
-        return plain
-    if isinstance(plain, float) and not isfinite(plain):
-        return ".nan" if plain != plain else f"{'-' if plain < 0 else ''}.inf"
-    return json.dumps(plain)
-
-
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, type):
         return _import_path(name, value)
     if isinstance(value, os.PathLike):
         return str(user_path(os.fspath(value), name))
     if isinstance(value, Mapping):
-        return {str(key): _plain(f"{name}.{key}", item) for key, item in value.items()}
+        return _class_with_arguments({str(k): _plain(f"{name}.{k}", v) for k, v in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(name, item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -235,6 +224,16 @@ def _plain(name: str, value: Any) -> Any:
         f"{type(value).__name__}; a class with arguments is "
         f"{{'class_path': …, 'init_args': {{…}}}}"
     )
+
+
+def _class_with_arguments(values: dict[str, Any]) -> dict[str, Any]:
+    """Put what stands beside a class among its arguments."""
+    if "class_path" not in values:
+        return values
+    beside = values.keys() - {"class_path", "init_args", "dict_kwargs"}
+    arguments = {**(values.get("init_args") or {}), **{name: values[name] for name in beside}}
+    rest = {name: value for name, value in values.items() if name not in beside}
+    return rest | {"init_args": arguments} if arguments else rest
 
 
 def _import_path(name: str, chosen: type) -> str:

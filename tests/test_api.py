@@ -11,6 +11,9 @@ from helpers import SMALL_FIT
 import cwfed
 from cwfed.aggregators import IFCA, CwFedAvg, FedAvg
 from cwfed.cli import main
+from cwfed.data.partitioners import IID
+from cwfed.data.sources import SyntheticImages
+from cwfed.models import CNN4
 from cwfed.objectives import WDR
 from cwfed.records.round_lines import read_lines
 from cwfed.tracking.progress import ProgressPrinter
@@ -99,12 +102,71 @@ def test_a_method_given_as_a_mapping(name, tmp_path):
     assert method["objectives"][0]["class_path"] == "cwfed.objectives.WDR"
 
 
+def chosen(tmp_path, *configs, **options):
+    tmp_path.mkdir(exist_ok=True)
+    options = {"progress": False, **options, "rounds": 0}
+    return cwfed.fit(*configs, run_dir=tmp_path / "r", **options).config
+
+
+def test_arguments_of_a_class_are_given_in_any_way(tmp_path):
+    small = {"class_path": "SyntheticImages", "image_size": 16, "samples_per_class": 20}
+    ways = [
+        {"data": small},
+        {"data": {"class_path": "SyntheticImages", "init_args": {**small} | {"image_size": 16}}},
+        {"data": "SyntheticImages", "data.image_size": 16, "data.samples_per_class": 20},
+        {"data.samples_per_class": 20, "data.image_size": 16, "data": SyntheticImages},
+    ]
+    del ways[1]["data"]["init_args"]["class_path"]
+    found = [
+        chosen(tmp_path / str(number), "quickstart", **way)["data"]
+        for number, way in enumerate(ways)
+    ]
+    assert found == [found[0]] * 4
+    assert found[0]["init_args"]["samples_per_class"] == 20
+
+
+def test_parts_of_a_group_and_of_a_class_leave_the_rest(tmp_path):
+    options = {"client": {"optimizer": {"lr": 0.25}}, "client.batch_size": 7, **SMALL}
+    config = chosen(tmp_path, "quickstart", **options)
+    assert config["client"]["batch_size"] == 7
+    assert config["client"]["optimizer"]["init_args"]["lr"] == 0.25
+    assert config["client"]["optimizer"]["class_path"] == "torch.optim.SGD"
+    scopes = {"algorithm": {"aggregator": {"scope": "all"}}}, {"algorithm.aggregator.scope": "all"}
+    for number, scope in enumerate(scopes):
+        method = chosen(tmp_path / str(number), "quickstart", **SMALL | scope)["algorithm"]
+        assert method["name"] == "cwfedavg"
+        assert method["aggregator"]["init_args"]["scope"] == "all"
+
+
+def test_a_run_needs_no_file(tmp_path):
+    options = {
+        "data": {"class_path": SyntheticImages, "image_size": 16, "samples_per_class": 20},
+        "partition": {"class_path": IID, "num_clients": 3},
+        "model": CNN4,
+        "wdr_lambda": 1,
+    }
+    config = chosen(tmp_path, **options)
+    assert config["algorithm"]["name"] == "cwfedavg"
+    assert config["model"]["class_path"] == "cwfed.models.CNN4"
+
+
 class OfThisFile:
     pass
 
 
 MISTAKES = {
-    "unknown": ({"roundz": 3}, "unknown option --roundz; did you mean --rounds"),
+    "unknown": ({"roundz": 3}, "unknown key roundz; did you mean rounds"),
+    "unknown in a group": (
+        {"client": {"batch_sizes": 3}},
+        "unknown key client.batch_sizes; did you mean client.batch_size",
+    ),
+    "unknown of a class": ({"data": {"class_path": "Digits", "size": 8}}, "unknown key size"),
+    "odd number": ({"rounds": "010"}, "rounds: expected a decimal number, got 010"),
+    "large number": ({"rounds": 10**30}, r"rounds: expected a number below 2\*\*63"),
+    "many classes": (
+        {"algorithm": {"name": "x", "aggregator": FedAvg, "objectives": [WDR] * 101}},
+        "algorithm.objectives: expected at most 100 classes",
+    ),
     "type": ({"rounds": "x"}, "rounds: expected int, got x"),
     "range": ({"client.batch_size": 0}, "client.batch_size: expected a number >= 1, got 0"),
     "nested": ({"client": {"batch_size": 0}}, "client.batch_size: expected a number >= 1, got 0"),

@@ -66,6 +66,11 @@ def explain(message: str, known: Iterable[str] = ()) -> str:
         r"Option '([^']+)' is not accepted", lambda m: _unknown("key ", m[1], known), message
     )
     message = re.sub(
+        r"Group '([^']+)' does not accept option '([^']+)'",
+        lambda m: _unknown("key ", f"{m[1]}.{m[2]}", known),
+        message,
+    )
+    message = re.sub(
         r"unrecognized arguments: --([^\s=]+).*",
         lambda m: _unknown("option --", m[1], known),
         message,

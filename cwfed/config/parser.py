@@ -29,7 +29,7 @@ from cwfed.config.files import REPLACING, UsageError, check_text, load_mapping, 
 from cwfed.config.guard import setting_up
 from cwfed.config.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
 from cwfed.config.trust import restrict_imports
-from cwfed.config.written import check_lists, written
+from cwfed.config.written import check_lists, written, written_values
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.messages.texts import brief_about
@@ -110,8 +110,14 @@ def _load_yaml(text: str) -> Any:
         raise ValueError("expected values that end, got some that nest too deeply") from error
 
 
-def make_parser(command: str, description: str) -> ArgumentParser:
-    """Return the parser of one command: all options of an experiment and where it lives."""
+def make_parser(command: str, description: str, *, whole: bool = True) -> ArgumentParser:
+    """Return the parser of one command: all options of an experiment and where it lives.
+
+    Args:
+        command: Its name.
+        description: What it does.
+        whole: Whether what has no default must be given.
+    """
     restrict_imports(None)
     set_loader("yaml", _load_yaml, exceptions=(yaml.YAMLError, ValueError))
     set_dumper("yaml", partial(dump_yaml, allow_unicode=True))
@@ -126,10 +132,12 @@ def make_parser(command: str, description: str) -> ArgumentParser:
         "model",
         skip=set(DATA_ARGUMENTS),
         instantiate=False,
-        required=True,
+        required=whole,
         help="The network; what the data decides (classes, channels, image size) is filled in.",
     )
     _polish_help(parser)
+    for action in () if whole else parser._actions:
+        action.required = False
     parser.set_defaults(
         {"client.optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.005}}}
     )
@@ -182,9 +190,49 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         refuse_large(odd)
         raise UsageError(f"expected numbers that a computer can hold: {error}") from error
     check_numbers(config, odd)
+    _check_choices(config)
+    return config
+
+
+def parse_values(
+    parser: ArgumentParser, arguments: Sequence[str], values: Mapping[str, Any]
+) -> Namespace:
+    """Parse plain values over what configuration files say.
+
+    Args:
+        parser: The parser.
+        arguments: The files, as `order_arguments` has put them in order.
+        values: Options by name, in groups as files have them; they win over the files.
+
+    Raises:
+        UsageError: Something is wrong; the message names the field.
+    """
+    given = list(written_values(values))
+    check_lists(given)
+    odd = odd_numbers(given)
+    # What the files lack may be among the values.
+    files = make_parser("fit", "", whole=False)
+    add_fit_options(files)
+    try:
+        base = files.parse_args(list(arguments))
+        config = parser.parse_object(dict(values), base)
+    except (ArgumentError, UsageError) as error:
+        if isinstance(error, UsageError):
+            raise
+        message = explain(str(error), option_names(parser))
+        refuse_odd(odd, message)
+        raise UsageError(message) from error
+    except OverflowError as error:
+        refuse_large(odd)
+        raise UsageError(f"expected numbers that a computer can hold: {error}") from error
+    check_numbers(config, odd)
+    _check_choices(config)
+    return config
+
+
+def _check_choices(config: Namespace) -> None:
     _check_texts(config)
     _check_optimizer(config.client.optimizer)
-    return config
 
 
 def named_class(path: str) -> type:

@@ -1,10 +1,11 @@
 """What a person has written on the command line and in configuration files, before it is parsed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -47,6 +48,25 @@ def written(arguments: Sequence[str]) -> list[Written]:
     return list(_written(arguments))
 
 
+def written_values(value: Any, keys: tuple[str, ...] = ()) -> Iterator[Written]:
+    """Return every text and every list among plain values, as if it had been written.
+
+    Args:
+        value: Options by name.
+        keys: Names of what they are part of.
+    """
+    option = ".".join(key for key in keys if key != "init_args")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from written_values(inner, (*keys, str(key)))
+    elif isinstance(value, list):
+        yield Written(option, yaml.SequenceNode("tag:yaml.org,2002:seq", value))
+        for index, inner in enumerate(value):
+            yield from written_values(inner, (*keys, str(index)))
+    elif isinstance(value, str):
+        yield Written(option, yaml.ScalarNode("tag:yaml.org,2002:str", value))
+
+
 def check_lists(values: Sequence[Written]) -> None:
     """Refuse lists of classes that would take minutes to read.
 
@@ -61,12 +81,15 @@ def check_lists(values: Sequence[Written]) -> None:
         if listed or added:
             before = lengths.get(option, 0) if added else 0
             lengths[option] = before + (len(value.node.value) if listed else 1)
-        count = lengths.get(option, 0)
-        if count > MOST_CHOSEN and _CHOSEN.fullmatch(option):
-            raise UsageError(
-                f"{value.field.removesuffix('+')}: expected at most {MOST_CHOSEN} classes, since "
-                f"the time to read them grows with the square of their number, got {count:,}"
-            )
+        _check_length(option, lengths.get(option, 0), value.field.removesuffix("+"))
+
+
+def _check_length(option: str, count: int, field: str) -> None:
+    if count > MOST_CHOSEN and _CHOSEN.fullmatch(option):
+        raise UsageError(
+            f"{field}: expected at most {MOST_CHOSEN} classes, since the time to read them grows "
+            f"with the square of their number, got {count:,}"
+        )
 
 
 def _written(arguments: Sequence[str]) -> Iterator[Written]:

@@ -1,15 +1,17 @@
 """What a person asks of a run, checked as far as no data are needed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
 from cwfed.config.files import UsageError, order_arguments, take_option, user_path
 from cwfed.config.guard import setting_up
-from cwfed.config.parser import add_fit_options, make_parser, parse
+from cwfed.config.numbers import leaves
+from cwfed.config.parser import add_fit_options, make_parser, parse, parse_values
 from cwfed.messages.texts import require_name
 from cwfed.records.files import read_yaml
 from cwfed.records.finished import is_finished
@@ -52,17 +54,64 @@ def plan_fit(arguments: Sequence[str]) -> FitPlan:
     Raises:
         UsageError: Something is wrong; the message names the field.
     """
-    parser = make_parser("fit", "Train a method on a divided data set.")
-    add_fit_options(parser)
+    parser = _parser()
     folders, others = take_option(arguments, "--resume")
     resumed = user_path(folders[-1], "--resume") if folders else None
     if resumed:
         arguments = _resume_arguments(resumed, others)
     with setting_up():
-        config = parse(parser, order_arguments(arguments))
-        path = resumed or _new_folder(config)
-        longer = resumed is not None and _is_longer(resumed, config.rounds)
-    return FitPlan(parser, config, path, bool(resumed), longer)
+        return _plan(parser, parse(parser, order_arguments(arguments)), resumed)
+
+
+def plan_run(
+    values: Mapping[str, Any], files: Sequence[str] = (), method: str | None = None
+) -> FitPlan:
+    """Return what plain values ask for, as `plan_fit` does for arguments.
+
+    Args:
+        values: Options by name, in groups as configuration files have them.
+        files: Names of shipped configurations, or files; merged in order, the values win.
+        method: Name of a shipped method, or a file, in the place of theirs.
+
+    Raises:
+        UsageError: Something is wrong; the message names the field.
+    """
+    arguments = [f"--config={file}" for file in files]
+    arguments += [f"--algorithm={method}"] if method is not None else []
+    parser = _parser()
+    with setting_up():
+        return _plan(parser, parse_values(parser, order_arguments(arguments), values), None)
+
+
+def plan_rest(folder: Path, values: Mapping[str, Any]) -> FitPlan:
+    """Return what is left of a run.
+
+    Args:
+        folder: The run folder.
+        values: What is done otherwise from now on, as for `plan_run`.
+
+    Raises:
+        UsageError: Something is wrong; the message names the field.
+    """
+    parser = _parser()
+    _require_run(folder)
+    for option, value in leaves(Namespace(values)):
+        _require_changeable(f"--{option}", value)
+    with setting_up():
+        arguments = order_arguments(["--config", str(folder / CONFIG)])
+        return _plan(parser, parse_values(parser, arguments, values), folder)
+
+
+def _parser() -> ArgumentParser:
+    parser = make_parser("fit", "Train a method on a divided data set.")
+    add_fit_options(parser)
+    return parser
+
+
+def _plan(parser: ArgumentParser, config: Namespace, resumed: Path | None) -> FitPlan:
+    path = resumed or _new_folder(config)
+    longer = resumed is not None and _is_longer(resumed, config.rounds)
+    return FitPlan(parser, config, path, resumed is not None, longer)
 
 
 def _new_folder(config: Namespace) -> Path:
@@ -73,17 +122,26 @@ def _new_folder(config: Namespace) -> Path:
 
 def _resume_arguments(folder: Path, others: Sequence[str]) -> list[str]:
     """Return the arguments of the run in the folder; only `_CHANGEABLE` may change."""
+    _require_run(folder)
+    for argument in others:
+        if argument.startswith("--"):
+            _require_changeable(argument.split("=")[0], argument)
+    return ["--config", str(folder / CONFIG), *others]
+
+
+def _require_run(folder: Path) -> None:
     if not (folder / CONFIG).is_file():
         raise UsageError(f"--resume: expected a run folder with a {CONFIG}, got {folder}")
     with setting_up(), blaming("--resume"):
         require_no_links(folder)
-    for argument in others:
-        if argument.startswith("--") and argument.split("=")[0] not in _CHANGEABLE:
-            raise UsageError(
-                f"{argument.split('=')[0]}: a resumed run keeps its configuration; expected only "
-                f"{', '.join(_CHANGEABLE)} beside --resume, got {argument}"
-            )
-    return ["--config", str(folder / CONFIG), *others]
+
+
+def _require_changeable(option: str, got: Any) -> None:
+    if option not in _CHANGEABLE:
+        raise UsageError(
+            f"{option}: a resumed run keeps its configuration; expected only "
+            f"{', '.join(_CHANGEABLE)} beside --resume, got {got}"
+        )
 
 
 def _is_longer(folder: Path, rounds: int) -> bool:
