@@ -114,8 +114,12 @@ class FolderWriter(LoopCallback):
         Raises:
             RunStopped: The rounds are no longer what this run has written.
         """
+        path = self.folder.path / ROUNDS
         try:
-            lines = read_lines(self.folder.path / ROUNDS)
+            lines = read_lines(path)
+            if len(lines) != state.round + 1:
+                rounds = f"{state.round} rounds and the start, got {len(lines)} lines"
+                raise ValueError(f"{path}: expected {rounds}")
         except ValueError as error:
             raise RunStopped(f"{error}: something else has written to it") from error
         write_clients(self.folder.path / CLIENTS, self._client_rows(state, lines[-1]))

@@ -13,6 +13,7 @@ from cwfed.aggregators import CwFedAvg
 from cwfed.federated.loop import FederatedLoop
 from cwfed.records.checksums import opened
 from cwfed.records.run import Run
+from cwfed.runs.folder_writer import FolderWriter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks itself")
 
@@ -151,6 +152,29 @@ def test_rounds_that_change_under_a_run_end_it_at_once(trial, damage, monkeypatc
     assert said.startswith(f"{path}: ")
     # What is only seen by reading all lines is seen at the end.
     assert ("round 3/3" in outcome.text) is (damage == "another of that size")
+
+
+@pytest.mark.parametrize("damage", ["gone", "emptied", "shorter", "folder gone"])
+def test_rounds_that_change_before_the_result_end_the_run(trial, damage, monkeypatch):
+    path, finish = trial.folder / "rounds.jsonl", FolderWriter.on_end
+
+    def on_end(writer, state):
+        whole = path.read_text().splitlines(keepends=True)
+        path.write_text({"shorter": "".join(whole[:-1])}.get(damage, ""))
+        if damage == "gone":
+            path.unlink()
+        if damage == "folder gone":
+            shutil.rmtree(trial.folder)
+        finish(writer, state)
+
+    monkeypatch.setattr(FolderWriter, "on_end", on_end)
+    outcome = forked(trial.fit, trial.log)
+    assert outcome.code == 1
+    assert "Traceback" not in outcome.text
+    assert f"{path}: expected 3 rounds and the start, got" in outcome.text
+    if damage == "shorter":
+        monkeypatch.undo()
+        resume(trial)
 
 
 def test_a_checkpoint_of_tensors_that_no_run_writes_is_refused_at_once(trial, lines):
