@@ -24,12 +24,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
+from cwfed.config.class_change import OPTIMIZER, settle_changes
 from cwfed.config.explain import explain
 from cwfed.config.files import REPLACING, UsageError, check_text, load_mapping, user_path
 from cwfed.config.guard import setting_up
 from cwfed.config.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
 from cwfed.config.trust import restrict_imports
-from cwfed.config.written import check_lists, written, written_values
+from cwfed.config.unwritable import RunParser
+from cwfed.config.written import Written, check_lists, written, written_values
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.messages.texts import brief_about
@@ -54,6 +56,8 @@ COMPONENTS: dict[str, type] = {
 
 PLAIN_OPTIONS = ("config", "run_dir", "resume", "plot", "save", "save_pfllib", "trusted_modules")
 """Options that say where to read and write and whom to trust; not part of what a run is."""
+
+_USUAL_OPTIMIZER = "torch.optim.SGD"
 
 _parsers_yaml = get_loader("yaml")
 
@@ -121,7 +125,7 @@ def make_parser(command: str, description: str, *, whole: bool = True) -> Argume
     restrict_imports(None)
     set_loader("yaml", _load_yaml, exceptions=(yaml.YAMLError, ValueError))
     set_dumper("yaml", partial(dump_yaml, allow_unicode=True))
-    parser = ArgumentParser(prog=f"cwfed {command}", description=description, exit_on_error=False)
+    parser = RunParser(prog=f"cwfed {command}", description=description, exit_on_error=False)
     parser.add_argument("--config", action=ConfigFile, help=_CONFIG_HELP)
     parser.add_argument("--data_dir", type=str | None, default=None, help=_DATA_DIR_HELP)
     # Taken from the arguments before they are parsed; here for --help.
@@ -139,7 +143,7 @@ def make_parser(command: str, description: str, *, whole: bool = True) -> Argume
     for action in () if whole else parser._actions:
         action.required = False
     parser.set_defaults(
-        {"client.optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.005}}}
+        {"client.optimizer": {"class_path": _USUAL_OPTIMIZER, "init_args": {"lr": 0.005}}}
     )
     return parser
 
@@ -190,7 +194,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         refuse_large(odd)
         raise UsageError(f"expected numbers that a computer can hold: {error}") from error
     check_numbers(config, odd)
-    _check_choices(config)
+    _check_choices(config, values)
     return config
 
 
@@ -226,13 +230,14 @@ def parse_values(
         refuse_large(odd)
         raise UsageError(f"expected numbers that a computer can hold: {error}") from error
     check_numbers(config, odd)
-    _check_choices(config)
+    _check_choices(config, [*written(arguments), *given])
     return config
 
 
-def _check_choices(config: Namespace) -> None:
+def _check_choices(config: Namespace, values: Sequence[Written]) -> None:
     _check_texts(config)
     _check_optimizer(config.client.optimizer)
+    settle_changes(config, values, {OPTIMIZER: _USUAL_OPTIMIZER})
 
 
 def named_class(path: str) -> type:

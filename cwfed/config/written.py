@@ -49,7 +49,9 @@ def written(arguments: Sequence[str]) -> list[Written]:
 
 
 def written_values(value: Any, keys: tuple[str, ...] = ()) -> Iterator[Written]:
-    """Return every text and every list among plain values, as if it had been written.
+    """Return every value and every list among plain values, as if it had been written.
+
+    Of what is no text only the place is told.
 
     Args:
         value: Options by name.
@@ -57,14 +59,16 @@ def written_values(value: Any, keys: tuple[str, ...] = ()) -> Iterator[Written]:
     """
     option = ".".join(key for key in keys if key != "init_args")
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from written_values(inner, (*keys, str(key)))
+        # A class first: what stands beside it are its arguments.
+        for key in sorted(value, key=lambda key: key != "class_path"):
+            yield from written_values(value[key], (*keys, str(key)))
     elif isinstance(value, list):
         yield Written(option, yaml.SequenceNode("tag:yaml.org,2002:seq", value))
         for index, inner in enumerate(value):
             yield from written_values(inner, (*keys, str(index)))
-    elif isinstance(value, str):
-        yield Written(option, yaml.ScalarNode("tag:yaml.org,2002:str", value))
+    else:
+        text = value if isinstance(value, str) else ""
+        yield Written(option, yaml.ScalarNode("tag:yaml.org,2002:str", text))
 
 
 def check_lists(values: Sequence[Written]) -> None:
