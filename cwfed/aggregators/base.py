@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import mix
 from cwfed.contract.spec import ModelSpec
-from cwfed.functional.aggregation import mix
 from cwfed.functional.stacking import Bank
 
 ServerState = Mapping[str, Tensor]

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import replace_rows
 from cwfed.aggregators.base import (
     COUNT,
     Broadcast,
@@ -18,7 +19,7 @@ from cwfed.aggregators.base import (
 )
 from cwfed.functional.aggregation import sample_weights
 from cwfed.functional.cfl import bipartition, cosines, update_norms
-from cwfed.functional.stacking import Bank, replace_rows
+from cwfed.functional.stacking import Bank
 from cwfed.messages.checks import require_at_least, require_integer
 
 CLUSTER = "cluster_M"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import attentive_mixture
 from cwfed.aggregators.base import (
     Aggregator,
     Broadcast,
@@ -15,7 +16,7 @@ from cwfed.aggregators.base import (
     ServerRound,
     ServerState,
 )
-from cwfed.functional.fedamp import attention, attentive_mixture, squared_distances
+from cwfed.functional.fedamp import attention, squared_distances
 from cwfed.functional.stacking import Bank
 
 log = logging.getLogger("cwfed")

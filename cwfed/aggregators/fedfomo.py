@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import mix, replace_rows
 from cwfed.aggregators.base import (
     COUNT,
     Aggregator,
@@ -19,9 +20,8 @@ from cwfed.aggregators.base import (
     identity,
     one_matrix,
 )
-from cwfed.functional.aggregation import mix
 from cwfed.functional.fedfomo import candidates, distances, mixing_weights, raw_weights
-from cwfed.functional.stacking import Bank, replace_rows
+from cwfed.functional.stacking import Bank
 from cwfed.messages.checks import require_integer
 
 P = "preferences_MM"

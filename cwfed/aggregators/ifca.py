@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import mix, replace_rows
 from cwfed.aggregators.base import (
     COUNT,
     Aggregator,
@@ -19,8 +20,8 @@ from cwfed.aggregators.base import (
     ServerState,
     one_matrix,
 )
-from cwfed.functional.aggregation import mix, sample_weights
-from cwfed.functional.stacking import Bank, replace_rows, row
+from cwfed.functional.aggregation import sample_weights
+from cwfed.functional.stacking import Bank, row
 from cwfed.messages.checks import require_integer
 
 CHOICE = "choice_M"

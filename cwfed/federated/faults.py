@@ -12,11 +12,12 @@ from math import isfinite, log
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import replace_rows
 from cwfed.engines.base import Fitted
 from cwfed.federated.options import FaultOptions
 from cwfed.federated.state import FederatedState
 from cwfed.functional.seeding import torch_generator
-from cwfed.functional.stacking import Bank, finite_rows, replace_rows
+from cwfed.functional.stacking import Bank, finite_rows
 from cwfed.records.round_lines import Reason
 
 logger = logging.getLogger("cwfed")

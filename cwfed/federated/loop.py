@@ -11,6 +11,7 @@ from math import isnan, nan
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import replace_rows
 from cwfed.aggregators.base import Aggregator, ServerContext, ServerRound
 from cwfed.clients.phase import TrainingPhase, check_phases, keeps_personal, makes_personal
 from cwfed.data.federated import Part
@@ -25,7 +26,7 @@ from cwfed.federated.sampler import UniformSampler
 from cwfed.federated.state import FederatedState, unscored
 from cwfed.federated.stopwatch import Stopwatch
 from cwfed.functional.regularisers import weight_distribution_distance
-from cwfed.functional.stacking import Bank, replace_rows
+from cwfed.functional.stacking import Bank
 from cwfed.objectives.base import Objective
 
 

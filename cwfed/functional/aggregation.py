@@ -7,21 +7,13 @@ Legend: M clients, R rows of models to make, K classes; ``theta_M`` is one param
 clients, ``[M, ...]``.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 
 import torch
 from torch import Tensor
 
-from cwfed.functional.stacking import column_blocks, empty_rows
+from cwfed.functional.stacking import NewRows, column_blocks, empty_rows
 
-# Newer PyTorch has a precision for each backend, and tells no common one once they differ.
-_BACKENDS = [
-    module.matmul
-    for module in (torch.backends.cuda, torch.backends.mkldnn)
-    if hasattr(getattr(module, "matmul", None), "fp32_precision")
-]
 _BLOCK_ELEMENTS = 1 << 20  # of one block of the stacked uploads: 4 MiB in float32
 
 
@@ -116,18 +108,24 @@ def class_models(q_MK: Tensor, theta_M: Tensor) -> Tensor:
     return mix(q_MK.T, theta_M)
 
 
-def mix(weights_RM: Tensor, theta_M: Tensor, rows: Tensor | None = None) -> Tensor:
+def mix(
+    weights_RM: Tensor,
+    theta_M: Tensor,
+    rows: Tensor | None = None,
+    new_rows: NewRows = empty_rows,
+) -> Tensor:
     """Return ``sum_m weights_rm theta_m`` for every row r, in the dtype of `theta_M`.
 
-    One product of matrices, in float32 or better and never in TF32. Equal rows are computed once,
-    and so to the same bits (FedAvg costs one row); the identity costs nothing. Nothing as large as
-    `theta_M` exists beside the result.
+    One product of matrices, in float32 or better. Equal rows are computed once, and so to the same
+    bits (FedAvg costs one row); the identity costs nothing. Nothing as large as `theta_M` exists
+    beside the result.
 
     Args:
         weights_RM: ``[R, M]``.
         theta_M: One parameter on every client, ``[M, ...]``, floating point.
         rows: Rows of `theta_M` that the weights are for, int64 ``[M]``, where it has others too:
             0 times a model that is not finite would not be 0. None: all, in order.
+        new_rows: Where the result is put.
 
     Returns:
         ``[R, ...]``. May share memory with `theta_M` or among its rows: do not write into it.
@@ -143,40 +141,12 @@ def mix(weights_RM: Tensor, theta_M: Tensor, rows: Tensor | None = None) -> Tens
         distinct_UM, row_of_R = weights_RM, torch.arange(len(weights_RM))
     single = len(distinct_UM) == 1
     flat_M = theta_M.reshape(len(theta_M), prod(theta_M.shape[1:]))
-    mixed = empty_rows(1 if single else len(weights_RM), flat_M)
-    with exact_products():
-        if rows is None and len(mixed) == len(distinct_UM) and theta_M.element_size() >= 4:
-            torch.mm(distinct_UM.to(theta_M), flat_M, out=mixed)
-        else:
-            _mix_blocks(distinct_UM, row_of_R[: len(mixed)], flat_M, rows, mixed)
+    mixed = new_rows(1 if single else len(weights_RM), flat_M)
+    if rows is None and len(mixed) == len(distinct_UM) and theta_M.element_size() >= 4:
+        torch.mm(distinct_UM.to(theta_M), flat_M, out=mixed)
+    else:
+        _mix_blocks(distinct_UM, row_of_R[: len(mixed)], flat_M, rows, mixed)
     return mixed.reshape(len(mixed), *theta_M.shape[1:]).expand(len(weights_RM), *theta_M.shape[1:])
-
-
-@contextmanager
-def exact_products() -> Iterator[None]:
-    """Multiply float32 matrices in float32 for a block, whatever precision training has asked for.
-
-    Changes PyTorch's setting for the whole process and restores it.
-    """
-    before = _precision()
-    _set_precision(["ieee"] * len(_BACKENDS) or "highest")
-    try:
-        yield
-    finally:
-        _set_precision(before)
-
-
-def _precision() -> list[str] | str:
-    """Return the precision of float32 products by backend, or the common one."""
-    return [b.fp32_precision for b in _BACKENDS] or torch.get_float32_matmul_precision()
-
-
-def _set_precision(precision: list[str] | str) -> None:
-    if isinstance(precision, str):
-        torch.set_float32_matmul_precision(precision)
-        return
-    for backend, value in zip(_BACKENDS, precision, strict=True):
-        backend.fp32_precision = value
 
 
 def _is_identity(weights_RM: Tensor) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from cwfed.functional.stacking import column_blocks, empty_rows
+from cwfed.functional.stacking import NewRows, column_blocks, empty_rows
 
 _BLOCK_ELEMENTS = 1 << 16  # of one block of the stacked models: 512 KiB in float64, for the cache
 _PAIR_COLUMNS = 1 << 10  # of one block while pairs are compared: two rows fit the innermost cache
@@ -79,7 +79,9 @@ def attention(squared_MM: Tensor, alpha: float, sigma: float, peers_M: Tensor) -
     return torch.where(counts_MM, c_MM, torch.zeros_like(c_MM))
 
 
-def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
+def attentive_mixture(
+    attention_MM: Tensor, theta_M: Tensor, new_rows: NewRows = empty_rows
+) -> Tensor:
     """Return ``u_i = w_i + sum_{j != i} c_ij (w_j - w_i)`` of one parameter, for every client.
 
     Computed in float64 from the models less their mean: c_ij may be large, and would enlarge the
@@ -88,6 +90,7 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
     Args:
         attention_MM: `attention`, float64 ``[M, M]`` with zeros on the diagonal.
         theta_M: The parameter on every client, ``[M, ...]``.
+        new_rows: Where the result is put.
 
     Returns:
         ``[M, ...]``, dtype of `theta_M`; a client without attention gets its own to the bit.
@@ -102,7 +105,7 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
     pull_MM = (attention_MM - attention_MM.sum(1).diag()).to(theta_M.device, torch.float64)
     # Nobody attends to a model that is not a number, but 0 times infinity would.
     alone = (~(attention_MM + attention_MM.T).any(1)).nonzero()[:, 0].to(theta_M.device)
-    mixed_M = empty_rows(len(flat_M), flat_M)
+    mixed_M = new_rows(len(flat_M), flat_M)
     for columns in column_blocks(len(flat_M), flat_M, _BLOCK_ELEMENTS):
         block = flat_M[:, columns].to(torch.float64)
         peers = _less_mean(block).index_fill_(0, alone, 0.0)

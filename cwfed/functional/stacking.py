@@ -4,9 +4,7 @@ A bank is a ``dict[str, Tensor]`` whose tensors are ``[M, ...]``; row i belongs 
 Floating-point buffers and integer counters travel in it beside the parameters.
 """
 
-import mmap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
 import torch
@@ -14,7 +12,25 @@ from torch import Tensor
 
 Bank = Mapping[str, Tensor]
 
-_REUSED_BYTES = 32 << 20  # up to here malloc hands out memory again; beyond, always fresh pages
+NewRows = Callable[[int, Tensor], Tensor]
+"""Returns memory for so many rows like those of a tensor, with arbitrary content."""
+
+
+def empty_rows(rows: int, like: Tensor) -> Tensor:
+    """Return memory for a tensor of a bank, with arbitrary content.
+
+    Args:
+        rows: Number of rows.
+        like: ``[M, ...]``: shape of a row, dtype and device.
+
+    Returns:
+        ``[rows, ...]``, contiguous.
+
+    Example:
+        >>> empty_rows(3, torch.zeros(2, 5)).shape
+        torch.Size([3, 5])
+    """
+    return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)
 
 
 def replicate(state: Mapping[str, Tensor], size: int) -> dict[str, Tensor]:
@@ -34,13 +50,16 @@ def row(bank: Bank, index: int) -> dict[str, Tensor]:
     return {name: value[index] for name, value in bank.items()}
 
 
-def replace_rows(bank: Bank, rows: Sequence[int], fresh: Bank) -> dict[str, Tensor]:
+def replace_rows(
+    bank: Bank, rows: Sequence[int], fresh: Bank, new_rows: NewRows = empty_rows
+) -> dict[str, Tensor]:
     """Return a bank in which the named rows are replaced; the given bank stays as it was.
 
     Args:
         bank: ``[M, ...]`` by name.
         rows: Client ids, in the order of `fresh`.
         fresh: ``[len(rows), ...]`` by name.
+        new_rows: Where the new bank is put.
 
     Returns:
         A new bank; `fresh` itself where it replaces every row in order.
@@ -50,7 +69,7 @@ def replace_rows(bank: Bank, rows: Sequence[int], fresh: Bank) -> dict[str, Tens
         return dict(fresh)
     index = torch.as_tensor(list(rows), dtype=torch.int64)
     return {
-        name: empty_rows(size, value).copy_(value).index_copy_(0, index, fresh[name])
+        name: new_rows(size, value).copy_(value).index_copy_(0, index, fresh[name])
         for name, value in bank.items()
     }
 
@@ -76,34 +95,6 @@ def finite_rows(theta_M: Tensor) -> Tensor:
     for index in (~finite_M).nonzero()[:, 0].tolist():
         finite_M[index] = flat_M[index].isfinite().all()
     return finite_M
-
-
-def empty_rows(rows: int, like: Tensor) -> Tensor:
-    """Return memory for a tensor of a bank, with arbitrary content.
-
-    A fresh bank costs as much as filling it: the kernel hands it out in pages of 4 KiB, each with
-    a fault. Where the system has huge pages (Linux), large tensors ask for them.
-
-    Args:
-        rows: Number of rows.
-        like: ``[M, ...]``: shape of a row, dtype and device.
-
-    Returns:
-        ``[rows, ...]``, contiguous.
-
-    Example:
-        >>> empty_rows(3, torch.zeros(2, 5)).shape
-        torch.Size([3, 5])
-    """
-    shape = (rows, *like.shape[1:])
-    size = prod(shape) * like.element_size()
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)
-    if advice is None or like.device.type != "cpu" or size <= _REUSED_BYTES:
-        return torch.empty(shape, dtype=like.dtype, device=like.device)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without huge pages
-        pages.madvise(advice)
-    return torch.frombuffer(pages, dtype=like.dtype).view(shape)
 
 
 def column_blocks(size: int, like: Tensor, elements: int) -> Iterator[slice]:

@@ -8,9 +8,10 @@ import torch
 
 from benchmarks.measure import RandomClients, bytes_of, reset_peak, resident
 from cwfed.aggregators import CFL, IFCA, CwFedAvg, FedAMP, FedAvg, FedFomo, FedPer
+from cwfed.aggregators.banks import large_rows, replace_rows
 from cwfed.aggregators.base import ServerContext, ServerRound
 from cwfed.contract.spec import ModelSpec
-from cwfed.functional.stacking import empty_rows, replace_rows, row
+from cwfed.functional.stacking import row
 
 pytestmark = pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's memory accounting"
@@ -95,7 +96,7 @@ def test_large_memory_comes_in_huge_pages_where_there_are_any():
         return next(int(x.split()[1]) << 10 for x in lines if x.startswith("AnonHugePages"))
 
     before = huge()
-    large = empty_rows(64, torch.empty(1, 1 << 18)).fill_(2.0)
+    large = large_rows(64, torch.empty(1, 1 << 18)).fill_(2.0)
     assert huge() - before > large.numel() * 4 / 2
     assert large.shape == (64, 1 << 18)
     assert large.sum() == 2.0 * large.numel()

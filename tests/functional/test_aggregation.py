@@ -145,28 +145,6 @@ def test_mix_computes_half_precision_in_float32(dtype):
     torch.testing.assert_close(mixed.float(), expected, atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("by_backend", [True, False])
-@pytest.mark.parametrize("precision", ["high", "medium"])
-def test_products_are_exact_whatever_training_asked_for(monkeypatch, precision, by_backend):
-    if not by_backend:  # as PyTorch was before it had a setting for each backend
-        monkeypatch.setattr("cwfed.functional.aggregation._BACKENDS", [])
-    before, seen = torch.get_float32_matmul_precision(), []
-    product = torch.mm
-
-    def watched(*inputs, out):
-        seen.append(torch.backends.cuda.matmul.fp32_precision)
-        return product(*inputs, out=out)
-
-    monkeypatch.setattr(torch, "mm", watched)
-    torch.set_float32_matmul_precision(precision)
-    try:
-        mix(torch.rand(3, 3), torch.randn(3, 4))
-        assert seen == ["ieee"]
-        assert torch.get_float32_matmul_precision() == precision
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def test_equal_rows_give_equal_bits():
     theta, weights = torch.randn(23, 1001), torch.rand(23, 23, dtype=torch.float64)
     weights[5] = weights[17] = weights[1]
