@@ -41,5 +41,5 @@ class BrokenEngine(Engine):
 def broken_run(prepared, plan, callbacks=(), target="upload"):
     """Run a prepared experiment with a `BrokenEngine`; return the last state."""
     loop = prepared.loop(callbacks)
-    loop.engine = loop.clients.engine = BrokenEngine(loop.engine, plan, target)
+    loop.engine = BrokenEngine(loop.engine, plan, target)
     return loop.run(loop.initial_state(prepared.initialisation()))

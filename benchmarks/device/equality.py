@@ -171,7 +171,7 @@ def final_state(run: PreparedRun, engine: Engine) -> tuple[FederatedState, int]:
     """Return what the last round leaves, and how many steps were captured."""
     watch = _Watch(engine)
     loop = run.loop([watch])
-    loop.engine = loop.clients.engine = engine
+    loop.engine = engine
     return loop.run(loop.initial_state(run.initialisation())), watch.captured
 
 

@@ -32,6 +32,7 @@ from cwfed.engines.precision import matmul_precision
 from cwfed.engines.vectorized.resident import ResidentData
 from cwfed.engines.vectorized.timing import VARIANTS, Variant, step_seconds
 from cwfed.federated import Algorithm, LocalTraining, TrainerOptions
+from cwfed.functional.stacking import take_rows
 from cwfed.models import CNN4, ResNet18
 from cwfed.records.atomic import append_atomic
 from cwfed.runs import Experiment, PreparedRun
@@ -136,7 +137,7 @@ def sequential(run: PreparedRun, products: MatmulPrecision) -> Row:
     """Time a few clients' Lightning fits."""
     engine = SequentialEngine(run.workload(), run.trainer.accelerator, matmul_precision=products)
     clients = range(min(_ALONE, run.data.num_clients))
-    bank = run.initialisation()
+    bank = take_rows(run.initialisation(), clients)
     (phase, objective) = run.experiment.phases[0]
     steps = sum(len(run.data.training_loader(client, 1).plan) for client in clients)
 

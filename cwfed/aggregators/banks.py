@@ -35,6 +35,11 @@ def attentive_mixture(attention_MM: Tensor, theta_M: Tensor) -> Tensor:
     return fedamp.attentive_mixture(attention_MM, theta_M, large_rows)
 
 
+def take_rows(bank: Bank, rows: Sequence[int]) -> Bank:
+    """Return `cwfed.functional.stacking.take_rows`, in memory of `large_rows`."""
+    return stacking.take_rows(bank, rows, large_rows)
+
+
 def replace_rows(bank: Bank, rows: Sequence[int], fresh: Bank) -> dict[str, Tensor]:
     """Return `cwfed.functional.stacking.replace_rows`, in memory of `large_rows`."""
     return stacking.replace_rows(bank, rows, fresh, large_rows)

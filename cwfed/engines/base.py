@@ -1,6 +1,6 @@
 """The contract of engines: how a cohort of clients is trained and scored.
 
-Legend: M clients of the run, m clients of a cohort.
+Legend: m clients of a cohort, K classes, F features.
 """
 
 from abc import ABC, abstractmethod
@@ -78,15 +78,20 @@ class Engine(ABC):
         phase: TrainingPhase,
         objective: Objective,
     ) -> Fitted:
-        """Train each client for one phase of a round from its own row.
+        """Train each client for one phase of a round, from its own row.
 
         Args:
             round_: Round number, which selects the batches.
             clients: Ids, ascending.
-            start: Models of all M clients, ``[M, ...]`` by name.
-            anchors: What proximal terms pull towards, ``[M, ...]`` by name.
+            start: Their models, ``[m, ...]`` by name; row i is that of ``clients[i]``. They may be
+                views of what the server keeps: an engine does not write into them.
+            anchors: What proximal terms pull towards, as `start`; the same object where that is
+                what training starts from.
             phase: What is trained and for how long.
             objective: The local objective of the phase.
+
+        Returns:
+            Models and losses in the order of `clients`, in memory of their own.
         """
 
     @abstractmethod
@@ -95,7 +100,7 @@ class Engine(ABC):
 
         Args:
             clients: Ids, ascending.
-            models: Models of all M clients, ``[M, ...]`` by name.
+            models: Their models, ``[m, ...]`` by name; row i is that of ``clients[i]``.
             part: Which part of the data.
 
         Returns:

@@ -87,8 +87,8 @@ class SequentialEngine(Engine):
         }
         losses = []
         for position, client in enumerate(clients):
-            load_row(self.module.model, start, client)
-            anchor = {name: anchors[name][client] for name in contract.parameters}
+            load_row(self.module.model, start, position)
+            anchor = {name: anchors[name][position] for name in contract.parameters}
             context = replace(self.workload.contexts[client], anchor=anchor)
             self.module.bind(context, objective, phase.names(contract))
             loader = data.training_loader(client, round_, phase.epochs, phase.plan)
@@ -105,7 +105,7 @@ class SequentialEngine(Engine):
         for position, client in enumerate(clients):
             loader = self.workload.data.evaluation_loader(client, part)
             if len(loader):
-                load_row(self.module.model, models, client)
+                load_row(self.module.model, models, position)
                 seed = derive_seed(self.workload.data.seed, "evaluation", client=client)
                 with self._lightning(seed):
                     self.trainer.validate(self.module, loader, verbose=False)
@@ -121,7 +121,7 @@ class SequentialEngine(Engine):
         device = self.trainer.strategy.root_device
         model = self.module.to(device)
         for position, client in enumerate(clients):
-            load_row(model.model, models, client)
+            load_row(model.model, models, position)
             with evaluating(model), torch.no_grad():
                 for images, targets in self.workload.data.evaluation_loader(client, "train"):
                     features = model.features(images.to(device)).to(torch.float64).cpu()
@@ -197,7 +197,7 @@ def model_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_row(model: nn.Module, bank: Bank, index: int) -> None:
-    """Copy one client's row of the bank into the model, by name."""
+    """Copy one row of the bank into the model, by name."""
     values: Mapping[str, Tensor] = row(bank, index)
     with torch.no_grad():
         for name, target in model_state(model).items():

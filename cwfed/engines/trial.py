@@ -45,7 +45,7 @@ def failure_in_first_steps(
     work = replace(workload, model=deepcopy(workload.model), data=_few_batches(data))
     client: type[ClientModule] = WholeTrainingClient if engine == "parallel" else ClientModule
     trainer = SequentialEngine(work, accelerator, precision, matmul_precision, client)
-    start = replicate(model_state(work.model), data.num_clients)
+    start = replicate(model_state(work.model), 1)
     largest = max(range(data.num_clients), key=lambda i: len(data.indices(i, "train")))
     try:
         for phase, objective in phases:

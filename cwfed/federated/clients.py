@@ -1,11 +1,13 @@
 """Where server and clients meet: what one asks of the other before and during the rounds."""
 
+from collections.abc import Sequence
 from copy import copy
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from cwfed.aggregators.banks import take_rows
 from cwfed.aggregators.base import Aggregator, ServerContext
 from cwfed.data.federated import Part
 from cwfed.engines.base import Engine
@@ -25,13 +27,21 @@ class EngineClients:
 
     def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
         """See `cwfed.aggregators.base.Clients.loss`."""
-        scores = self.engine.evaluate(clients.tolist(), models, cast(Part, part))
+        ids = clients.tolist()
+        scores = self.engine.evaluate(ids, take_rows(models, ids), cast(Part, part))
         loss = scores[:, 2] / scores[:, 1]
         return torch.where(loss.isfinite(), loss, torch.inf)
 
     def class_means(self, clients: Tensor, models: Bank) -> tuple[Tensor, Tensor]:
         """See `cwfed.aggregators.base.Clients.class_means`."""
-        return self.engine.class_means(clients.tolist(), models)
+        ids = clients.tolist()
+        return self.engine.class_means(ids, take_rows(models, ids))
+
+
+def cohort_rows(start: Bank, anchors: Bank, clients: Sequence[int]) -> tuple[Bank, Bank]:
+    """Return the clients' rows of two banks, ``[m, ...]`` by name; once where they are one bank."""
+    rows = take_rows(start, clients)
+    return rows, rows if anchors is start else take_rows(anchors, clients)
 
 
 def with_server_values(

@@ -11,13 +11,13 @@ from math import isnan, nan
 import torch
 from torch import Tensor
 
-from cwfed.aggregators.banks import replace_rows
+from cwfed.aggregators.banks import replace_rows, take_rows
 from cwfed.aggregators.base import Aggregator, ServerContext, ServerRound
 from cwfed.clients.phase import TrainingPhase, check_phases, keeps_personal, makes_personal
 from cwfed.data.federated import Part
 from cwfed.engines.base import Engine
 from cwfed.federated.callbacks import LoopCallback
-from cwfed.federated.clients import EngineClients, with_server_values
+from cwfed.federated.clients import EngineClients, cohort_rows, with_server_values
 from cwfed.federated.faults import Cohort, FaultModel, Reason, require_finite, without
 from cwfed.federated.options import FaultOptions
 from cwfed.federated.record import RoundRecord, Score
@@ -34,7 +34,7 @@ class FederatedLoop:
     """Runs rounds of local training and aggregation.
 
     Args:
-        engine: Trains and scores cohorts.
+        engine: Trains and scores cohorts. The loop owns it: it closes it after a run.
         aggregator: The server side.
         server: What the server knows.
         sampler: Draws the participants.
@@ -75,7 +75,6 @@ class FederatedLoop:
             (phase, with_server_values(objective, aggregator, server))
             for phase, objective in phases
         ]
-        self.clients = EngineClients(engine)
         self.parts: tuple[Part, ...] = ("test", "val") if validation else ("test",)
         self.evaluate_every = evaluate_every
         self.callbacks = tuple(callbacks)
@@ -102,6 +101,11 @@ class FederatedLoop:
             for callback in self.callbacks:
                 callback.on_end(state)
             return state
+
+    @property
+    def clients(self) -> EngineClients:
+        """Return what the server may ask of clients: the engine's answers."""
+        return EngineClients(self.engine)
 
     def initial_state(self, initialisation: Bank) -> FederatedState:
         """Return the state before the first round from a bank of equal rows."""
@@ -182,14 +186,9 @@ class FederatedLoop:
         with self._watch.timed("fit"):
             for phase, objective in self.phases:
                 banks = {"received": starts, "upload": state.uploads, "personal": state.personal}
-                fitted = self.engine.fit(
-                    round_,
-                    participants,
-                    banks[phase.source],
-                    state.anchors or starts,
-                    phase,
-                    objective,
-                )
+                rows = cohort_rows(banks[phase.source], state.anchors or starts, participants)
+                fitted = self.engine.fit(round_, participants, *rows, phase, objective)
+                del rows, banks  # before the bank is made that takes in what was trained
                 head = self.server.model.head_weight
                 failed = self.faults.failures(participants, fitted, head) | failed
                 if phase.target == "upload":
@@ -199,7 +198,7 @@ class FederatedLoop:
                 else:
                     personal = replace_rows(state.personal, participants, fitted.models)
                     state = replace(state, personal=personal)
-                del fitted, banks  # or they would hold banks while the next phase trains
+                del fitted  # or it would hold its models while the next phase trains
         return replace(state, anchors={}), losses, failed
 
     def score_post_local(
@@ -214,10 +213,11 @@ class FederatedLoop:
         if self.evaluates(round_):
             index = unscored(scores)
             personal = makes_personal([phase for phase, _ in self.phases])
-            models = state.personal if personal else state.uploads
+            ids = index.tolist()
+            rows = take_rows(state.personal if personal else state.uploads, ids)
             with self._watch.timed("evaluate_post_local"):
                 for part in self.parts:
-                    fresh = self.engine.evaluate(index.tolist(), models, part)
+                    fresh = self.engine.evaluate(ids, rows, part)
                     scores[part] = scores[part].index_copy(0, index, fresh)
         return replace(state, post_local=scores)
 

@@ -50,6 +50,40 @@ def row(bank: Bank, index: int) -> dict[str, Tensor]:
     return {name: value[index] for name, value in bank.items()}
 
 
+def take_rows(bank: Bank, rows: Sequence[int], new_rows: NewRows = empty_rows) -> Bank:
+    """Return the named rows of a bank, with as few copies as there can be.
+
+    Args:
+        bank: ``[M, ...]`` by name.
+        rows: Client ids.
+        new_rows: Where rows are put that have to be copied.
+
+    Returns:
+        ``[len(rows), ...]`` by name: the bank itself where these are all its rows in order, views
+        where they follow each other or a tensor's rows share their memory. Do not write into it.
+
+    Example:
+        >>> take_rows({"w": torch.tensor([[1.0], [2.0], [3.0]])}, [0, 2])["w"]
+        tensor([[1.],
+                [3.]])
+    """
+    size = next(iter(bank.values())).shape[0]
+    index = list(rows)
+    if index == list(range(size)):
+        return bank
+    return {name: _taken(value, index, new_rows) for name, value in bank.items()}
+
+
+def _taken(theta_M: Tensor, index: list[int], new_rows: NewRows) -> Tensor:
+    if theta_M.stride(0) == 0:
+        return theta_M[:1].expand(len(index), *theta_M.shape[1:])
+    first = index[0] if index else 0
+    if index == list(range(first, first + len(index))):
+        return theta_M[first : first + len(index)]
+    at = torch.as_tensor(index, dtype=torch.int64, device=theta_M.device)
+    return torch.index_select(theta_M, 0, at, out=new_rows(len(index), theta_M))
+
+
 def replace_rows(
     bank: Bank, rows: Sequence[int], fresh: Bank, new_rows: NewRows = empty_rows
 ) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from cwfed.engines.vectorized.engine import VectorizedEngine
 def stacked_loop(prepared, callbacks, kernel, chunk):
     loop = prepared.loop(callbacks)
     engine = VectorizedEngine(loop.engine.workload, "cpu", "64-true", kernel=kernel, chunk=chunk)
-    loop.engine = loop.clients.engine = engine
+    loop.engine = engine
     return loop
 
 

@@ -14,6 +14,7 @@ from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import SyntheticImages
 from cwfed.engines.vectorized.engine import VectorizedEngine
 from cwfed.federated import LocalTraining, TrainerOptions
+from cwfed.federated.clients import cohort_rows
 
 KERNELS = ("grouped", "unfold", "streams")
 
@@ -92,7 +93,7 @@ def case(
         start=start,
         anchors=anchors,
         fit=lambda engine, clients=range(8), round_=1, phase=phase: engine.fit(
-            round_, clients, start, anchors, phase, loop.phases[0][1]
+            round_, clients, *cohort_rows(start, anchors, clients), phase, loop.phases[0][1]
         ),
     )
 

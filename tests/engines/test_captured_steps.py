@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from cwfed.clients import TrainingPhase
 from cwfed.engines.sequential import model_state
+from cwfed.engines.vectorized import kernels
 from cwfed.engines.vectorized.capture import CudaGraphs
-from cwfed.engines.vectorized.engine import kernels
 from cwfed.engines.vectorized.kernels import ByClient, LocalLoss, Stacked
 from cwfed.engines.vectorized.program import Eager, Program
 from cwfed.engines.vectorized.resident import ResidentData

@@ -10,10 +10,12 @@ import torch
 from helpers import Keep, assert_same, small_experiment
 
 from cwfed.clients import WholeTrainingClient
-from cwfed.engines.parallel.engine import ParallelEngine, workers
+from cwfed.engines.parallel import workers
+from cwfed.engines.parallel.engine import ParallelEngine
 from cwfed.engines.parallel.workers import Task, WorkerError, WorkerPool
 from cwfed.engines.sequential import SequentialEngine
 from cwfed.federated import LocalTraining, TrainerOptions
+from cwfed.functional.stacking import take_rows
 from cwfed.objectives import CrossEntropy, Objective, ObjectiveTerm, Proximal
 from cwfed.processes.signals import STOPPING
 
@@ -34,7 +36,7 @@ def run_with(make_engine, **changes):
     prepared = small_experiment(**changes).prepare()
     kept = Keep()
     loop = prepared.loop([kept])
-    loop.engine = loop.clients.engine = make_engine(prepared.workload())
+    loop.engine = make_engine(prepared.workload())
     try:
         loop.run(loop.initial_state(prepared.initialisation()))
     finally:
@@ -93,19 +95,20 @@ def test_lightning_is_called_once_a_client(monkeypatch):
     start = prepared.initialisation()
     ((phase, objective),) = prepared.experiment.phases
     engine = SequentialEngine(work, "cpu", "64-true", client=WholeTrainingClient)
-    engine.fit(1, [0, 3], start, start, phase, objective)
+    rows = take_rows(start, [0, 3])
+    engine.fit(1, [0, 3], rows, rows, phase, objective)
     assert len(calls) == 2
     assert len(prepared.data.training_loader(0, 1)) > 1
 
 
 def test_class_means_are_those_of_the_sequential_engine():
     prepared, work = workload_of()
-    start = prepared.initialisation()
+    rows = take_rows(prepared.initialisation(), [1, 3, 4])
     engine = ParallelEngine(work, "64-true", 2)
-    means, counts = engine.class_means([1, 3, 4], start)
+    means, counts = engine.class_means([1, 3, 4], rows)
     engine.close()
     expected, expected_counts = SequentialEngine(work, "cpu", "64-true").class_means(
-        [1, 3, 4], start
+        [1, 3, 4], rows
     )
     assert torch.equal(means, expected)
     assert torch.equal(counts, expected_counts)
@@ -113,7 +116,7 @@ def test_class_means_are_those_of_the_sequential_engine():
 
 def test_anchors_reach_the_workers():
     prepared, work = workload_of()
-    start = prepared.initialisation()
+    start = take_rows(prepared.initialisation(), [0, 2])
     far = {n: v + 1 if v.is_floating_point() else v for n, v in start.items()}
     ((phase, _),) = prepared.experiment.phases
     objective = Objective([CrossEntropy(), Proximal(0.5)])
@@ -127,7 +130,7 @@ def test_anchors_reach_the_workers():
 
 def test_an_error_in_a_worker_names_the_client_and_the_engine_lives_on():
     prepared, work = workload_of()
-    start = prepared.initialisation()
+    start = take_rows(prepared.initialisation(), [0, 1, 2])
     ((phase, objective),) = prepared.experiment.phases
     engine = ParallelEngine(work, "64-true", 2)
     broken = Objective([CrossEntropy(), Broken()])

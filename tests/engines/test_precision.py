@@ -7,6 +7,7 @@ from engine_cases import case
 from cwfed.data.plans import normalise
 from cwfed.engines.precision import matmul_precision
 from cwfed.engines.vectorized.resident import ResidentData, rows_on
+from cwfed.functional.stacking import take_rows
 
 
 def switches():
@@ -40,8 +41,9 @@ def test_engines_compute_at_the_precision_asked_for(monkeypatch):
 
     monkeypatch.setattr(ResidentData, "batch", watch)
     c.fit(engine, [0])
-    engine.evaluate([0], c.start, "test")
-    engine.class_means([0], c.start)
+    rows = take_rows(c.start, [0])
+    engine.evaluate([0], rows, "test")
+    engine.class_means([0], rows)
     assert set(seen) == {"medium"}
     assert torch.get_float32_matmul_precision() == "highest"
 

@@ -4,6 +4,7 @@ from helpers import assert_same, small_experiment
 
 from cwfed.engines import sequential
 from cwfed.engines.sequential import resolve_accelerator, seeded
+from cwfed.functional.stacking import take_rows
 
 
 def engine_and_start(**changes):
@@ -12,7 +13,8 @@ def engine_and_start(**changes):
     (phase,) = loop.phases
 
     def fit(round_, clients, bank):
-        return loop.engine.fit(round_, clients, bank, bank, *phase)
+        rows = take_rows(bank, clients)
+        return loop.engine.fit(round_, clients, rows, rows, *phase)
 
     return prepared, loop.engine, start, fit
 
@@ -41,12 +43,12 @@ def test_scores_count_every_sample_once_in_eval_mode():
     sizes = [len(prepared.data.indices(client, "test")) for client in range(5)]
     assert scores[:, 1].tolist() == sizes
     assert torch.equal(scores, engine.evaluate(range(5), start, "test"))
-    assert torch.equal(scores[[3]], engine.evaluate([3], start, "test"))
+    assert torch.equal(scores[[3]], engine.evaluate([3], take_rows(start, [3]), "test"))
 
 
 def test_a_part_without_samples_scores_zero():
     _, engine, start, _ = engine_and_start()
-    assert engine.evaluate([0], start, "val").tolist() == [[0, 0, 0]]
+    assert engine.evaluate([0], take_rows(start, [0]), "val").tolist() == [[0, 0, 0]]
 
 
 def test_rounds_differ_in_their_batches():
@@ -74,7 +76,7 @@ def test_measuring_class_means_leaves_training_as_it_was():
     """Lightning trains a module in the mode it finds it in."""
     _, engine, start, fit = engine_and_start(dropout=0.5)
     before = fit(1, [0], start)
-    means, counts = engine.class_means([0, 3], start)
+    means, counts = engine.class_means([0, 3], take_rows(start, [0, 3]))
     assert means.shape == (2, 4, 8)
     assert counts.sum() > 0
     assert_same(fit(1, [0], start).models, before.models)
@@ -82,7 +84,7 @@ def test_measuring_class_means_leaves_training_as_it_was():
 
 def test_class_means_are_means_of_unit_length_features():
     prepared, engine, start, _ = engine_and_start(dropout=0.5)
-    means, counts = engine.class_means([2], start)
+    means, counts = engine.class_means([2], take_rows(start, [2]))
     model = prepared.model.eval()
     index = prepared.data.indices(2, "train")
     images = prepared.data.images.images_NCHW[index].double() / 127.5 - 1

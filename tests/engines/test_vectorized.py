@@ -11,7 +11,9 @@ from torch import nn
 
 from cwfed.clients import TrainingPhase
 from cwfed.engines.sequential import SequentialEngine
-from cwfed.engines.vectorized.engine import VectorizedEngine, kernels
+from cwfed.engines.vectorized import kernels
+from cwfed.engines.vectorized.engine import VectorizedEngine
+from cwfed.functional.stacking import take_rows
 from cwfed.objectives import WDR, EncoderUniformity, Proximal
 
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
@@ -70,8 +72,9 @@ def test_the_banks_are_not_written_to_and_results_are_values():
 def test_scores_have_the_bits_of_the_sequential_engine(part):
     c = case(val_fraction=0.2)
     for clients in (range(8), [1, 4]):
-        ours = c.stacked().evaluate(clients, c.start, part)
-        assert torch.equal(ours, c.sequential.evaluate(clients, c.start, part))
+        rows = take_rows(c.start, clients)
+        ours = c.stacked().evaluate(clients, rows, part)
+        assert torch.equal(ours, c.sequential.evaluate(clients, rows, part))
         assert ours.dtype == torch.float64
         assert ours[:, 1].sum() > 0
 
@@ -184,8 +187,9 @@ def test_channels_last_is_followed_client_by_client():
         assert not any(t.is_contiguous() for t in tensors)
     assert_close(ours, c.fit(reference, [0, 2]))
     assert all(value.is_contiguous() for value in ours.models.values())
-    scores = engine.evaluate([0, 2], c.start, "test")
-    torch.testing.assert_close(scores, reference.evaluate([0, 2], c.start, "test"))
+    rows = take_rows(c.start, [0, 2])
+    scores = engine.evaluate([0, 2], rows, "test")
+    torch.testing.assert_close(scores, reference.evaluate([0, 2], rows, "test"))
 
 
 def test_ctrl_c_reaches_the_loop():

@@ -8,7 +8,7 @@ import torch
 from engine_cases import KERNELS, Sizes, assert_close, case
 from test_exactness import Branching
 
-from cwfed.engines.vectorized.engine import memory
+from cwfed.engines.vectorized import memory
 from cwfed.engines.vectorized.memory import bytes_each, find_chunk, free_memory
 from cwfed.engines.vectorized.timing import VARIANTS, choose_kernel, step_seconds
 

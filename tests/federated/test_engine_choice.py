@@ -17,7 +17,8 @@ from torch import nn
 from cwfed.cli import main
 from cwfed.engines import layout
 from cwfed.engines import selection as engines
-from cwfed.engines.parallel.engine import ParallelEngine, workers
+from cwfed.engines.parallel import workers
+from cwfed.engines.parallel.engine import ParallelEngine
 from cwfed.engines.parallel.workers import WorkerPool
 from cwfed.engines.selection import describe_engine, make_engine, settle
 from cwfed.engines.sequential import SequentialEngine

@@ -124,7 +124,7 @@ def test_engines_leave_the_other_clients_untouched(engine):
         if name == "not asked":
             loop.sampler.sample = lambda round_: [0, 2, 3, 4]
         elif name not in ("sequential", "parallel"):
-            loop.engine = loop.clients.engine = VectorizedEngine(
+            loop.engine = VectorizedEngine(
                 loop.engine.workload, "cpu", "64-true", kernel=name, chunk=3
             )
         results[name] = loop.run(loop.initial_state(prepared.initialisation()))

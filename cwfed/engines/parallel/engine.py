@@ -1,6 +1,6 @@
 """Clients on several CPU cores at once, each core with a process of its own.
 
-Legend: M clients of the run, m clients of a cohort, K classes, F features.
+Legend: m clients of a cohort, K classes, F features.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,10 +67,10 @@ class ParallelEngine(Engine):
         }
         anchored = anchors is not start
 
-        def load(client: int, shared: Models) -> None:
-            _copy_row(start, client, shared[0])
+        def load(position: int, shared: Models) -> None:
+            _copy_row(start, position, shared[0])
             if anchored:
-                _copy_row(anchors, client, shared[1])
+                _copy_row(anchors, position, shared[1])
 
         def read(position: int, shared: Models) -> None:
             for name, value in shared[0].items():
@@ -118,7 +118,7 @@ class ParallelEngine(Engine):
             clients: Ids.
             part: The part of the data whose size is the cost.
             arguments: What the method is given after the client.
-            load: Copies what a client needs into a worker's shared models.
+            load: Copies what the client at a position needs into a worker's shared models.
             read: Copies out of them what the client at a position left there.
         """
         replies: list[Any] = [None] * len(clients)
@@ -133,7 +133,7 @@ class ParallelEngine(Engine):
                 len(self.workload.data.indices(client, part)),
                 call,
                 (client, *arguments),
-                partial(load, client),
+                partial(load, position),
                 partial(store, position),
             )
             for position, client in enumerate(clients)
@@ -162,7 +162,6 @@ class WorkerHandler:
     def __init__(self, workload: Workload, precision: Precision, threads: int) -> None:
         torch.set_num_threads(threads)
         self.engine = SequentialEngine(workload, "cpu", precision, client=WholeTrainingClient)
-        self.num_clients = workload.data.num_clients
 
     def fit(
         self,
@@ -174,8 +173,8 @@ class WorkerHandler:
         objective: Objective,
     ) -> float:
         """Train the client in place, in the shared model; return its mean loss."""
-        start = self._bank(shared[0])
-        anchors = self._bank(shared[1]) if anchored else start
+        start = _bank(shared[0])
+        anchors = _bank(shared[1]) if anchored else start
         fitted = self.engine.fit(round_, [client], start, anchors, phase, objective)
         for name, value in fitted.models.items():
             shared[0][name].copy_(value[0])
@@ -183,25 +182,24 @@ class WorkerHandler:
 
     def evaluate(self, shared: Models, client: int, part: Part) -> list[float]:
         """Return correct predictions, samples and summed loss of the client."""
-        scores: list[float] = self.engine.evaluate([client], self._bank(shared[0]), part)[
-            0
-        ].tolist()
+        scores: list[float] = self.engine.evaluate([client], _bank(shared[0]), part)[0].tolist()
         return scores
 
     def class_means(self, shared: Models, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the means of features by class, ``[K, F]``, and the counts, ``[K]``."""
-        means, counts = self.engine.class_means([client], self._bank(shared[0]))
+        means, counts = self.engine.class_means([client], _bank(shared[0]))
         return means[0].numpy(), counts[0].numpy()
 
-    def _bank(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Show the client's model in every row, of which the engine reads the client's."""
-        return {n: v.expand(self.num_clients, *v.shape) for n, v in model.items()}
+
+def _bank(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Show the client's model as a cohort of one."""
+    return {name: value[None] for name, value in model.items()}
 
 
-def _copy_row(bank: Bank, client: int, target: Mapping[str, Tensor]) -> None:
+def _copy_row(bank: Bank, position: int, target: Mapping[str, Tensor]) -> None:
     for name, value in bank.items():
-        target[name].copy_(value[client])
+        target[name].copy_(value[position])
 
 
-def _load(bank: Bank, client: int, shared: Models) -> None:
-    _copy_row(bank, client, shared[0])
+def _load(bank: Bank, position: int, shared: Models) -> None:
+    _copy_row(bank, position, shared[0])

@@ -1,6 +1,6 @@
 """All clients of a cohort stacked into one training step.
 
-Legend: M clients of the run, m clients of a cohort.
+Legend: M clients of the run, m clients of a cohort, K classes.
 """
 
 import logging
@@ -90,7 +90,7 @@ class VectorizedEngine(Engine):
         """See `Engine.fit`."""
         data = self.workload.data
         plans = [data.training_loader(i, round_, phase.epochs, phase.plan).plan for i in clients]
-        trained = {name: value[list(clients)] for name, value in start.items()}
+        trained = {n: v.clone(memory_format=torch.contiguous_format) for n, v in start.items()}
         losses = torch.full((len(clients),), torch.nan, dtype=torch.float64)
 
         def train(chunk: Chunk) -> None:
@@ -177,11 +177,11 @@ class VectorizedEngine(Engine):
             runner: From `prepare`.
             chunk: The chunk.
             clients: Ids of the cohort.
-            start: Models of all M clients, ``[M, ...]`` by name.
-            anchors: What proximal terms pull towards, ``[M, ...]`` by name.
+            start: Their models, ``[m, ...]`` by name.
+            anchors: What proximal terms pull towards, ``[m, ...]`` by name.
         """
         ids = [clients[position] for position in chunk.positions]
-        self._stack.load(ids, start, anchors, self.p_MK)
+        self._stack.load(chunk.positions, start, anchors, self.p_MK[ids])
         runner.program.load_plan(chunk)
 
     def _give_up_capture(self, reason: str) -> None:

@@ -110,10 +110,10 @@ def _two_clients(workload: Workload, trainable: Sequence[str], device: torch.dev
     """Return the model twice, the second time with larger weights."""
     state = model_state(workload.model)
     named = [name for name, _ in workload.model.named_parameters()]
-    p_MK = torch.stack([context.p_K for context in workload.contexts])
-    stack = Stack(state, named, workload.contract, p_MK.shape[1], 2, device)
-    bank = replicate(state, len(p_MK))
-    stack.load([0, len(p_MK) - 1], bank, bank, p_MK)
+    p_2K = torch.stack([workload.contexts[client].p_K for client in (0, -1)])
+    stack = Stack(state, named, workload.contract, p_2K.shape[1], 2, device)
+    bank = replicate(state, 2)
+    stack.load([0, 1], bank, bank, p_2K)
     for name in workload.contract.parameters:
         stack.values[name][1] *= 1.25
     return stack.rows({name: stack.values[name].requires_grad_() for name in trainable})

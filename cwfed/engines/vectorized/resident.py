@@ -43,9 +43,9 @@ def shares_rows(bank_value: Tensor) -> bool:
     return bank_value.stride(0) == 0
 
 
-def rows_on(bank_value: Tensor, clients: Sequence[int], device: torch.device) -> Tensor:
-    """Return clients' rows ``[m, ...]`` on a device; rows that share memory travel once."""
+def rows_on(bank_value: Tensor, rows: Sequence[int], device: torch.device) -> Tensor:
+    """Return rows ``[w, ...]`` on a device, copied; rows that share memory travel once."""
     if shares_rows(bank_value):
-        return bank_value[0].to(device).expand(len(clients), *bank_value.shape[1:])
-    index = torch.as_tensor(clients, dtype=torch.int64)
+        return bank_value[0].to(device).expand(len(rows), *bank_value.shape[1:])
+    index = torch.as_tensor(rows, dtype=torch.int64)
     return bank_value.index_select(0, index).to(device)

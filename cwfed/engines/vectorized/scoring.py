@@ -79,7 +79,7 @@ class Scorer:
     def _models(self, clients: Sequence[int], models: Bank) -> Iterator[dict[str, Tensor]]:
         memory_format = MEMORY_FORMATS[self.workload.memory_format]
         for first in range(0, len(clients), _MOVED_AT_ONCE):
-            some = clients[first : first + _MOVED_AT_ONCE]
+            some = range(len(clients))[first : first + _MOVED_AT_ONCE]
             moved = {name: rows_on(value, some, self.device) for name, value in models.items()}
             for position in range(len(some)):
                 yield {

@@ -83,17 +83,24 @@ class Stack:
         self.loss_results_C = torch.zeros_like(self.losses_C)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
 
-    def load(self, clients: Sequence[int], start: Bank, anchors: Bank, p_MK: Tensor) -> None:
-        """Copy clients' rows of the banks into the first rows, and start counting afresh."""
-        size = len(clients)
+    def load(self, rows: Sequence[int], start: Bank, anchors: Bank, p_wK: Tensor) -> None:
+        """Copy rows of a cohort's banks into the first rows, and start counting afresh.
+
+        Args:
+            rows: Which rows of the banks, at most C.
+            start: Models of the cohort, ``[m, ...]`` by name.
+            anchors: What proximal terms pull towards, ``[m, ...]`` by name.
+            p_wK: Class distributions of the clients that the rows belong to.
+        """
+        size = len(rows)
         with torch.no_grad():
             for name, target in self.values.items():
-                target[:size].copy_(rows_on(start[name], clients, self.device))
+                target[:size].copy_(rows_on(start[name], rows, self.device))
             for name, target in self.anchors.items():
                 same = anchors[name] is start[name]
-                source = self.values[name] if same else rows_on(anchors[name], clients, self.device)
+                source = self.values[name] if same else rows_on(anchors[name], rows, self.device)
                 target[:size].copy_(source[:size])
-            self.p_CK[:size].copy_(p_MK[list(clients)])
+            self.p_CK[:size].copy_(p_wK)
         self.losses_C.zero_()
         self.step.zero_()
 
