@@ -1,5 +1,6 @@
 """The parser of a run's configuration, made from the signatures it configures."""
 
+import inspect
 import logging
 import re
 from argparse import ArgumentError
@@ -34,6 +35,7 @@ from cwfed.config.unwritable import RunParser
 from cwfed.config.written import Written, check_lists, written, written_values
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
+from cwfed.engines.selection import BUILT_IN
 from cwfed.messages.texts import brief_about
 from cwfed.models import DATA_ARGUMENTS, Head, ModelFactory
 from cwfed.objectives import ObjectiveTerm
@@ -153,6 +155,8 @@ def _polish_help(parser: ArgumentParser) -> None:
     for action in parser._actions:
         if action.dest == "algorithm":
             action.metavar, action.help = "NAME", _ALGORITHM_HELP
+        elif action.dest == "trainer.engine":
+            action.metavar = "{auto,sequential,parallel,vectorized,CLASS_PATH}"
         elif action.dest == "model":
             # Every subclass of nn.Module that happens to be imported would be listed: hundreds.
             action.extra_help = lambda: ", built in: CNN4, ResNet18"  # type: ignore[attr-defined]
@@ -238,6 +242,7 @@ def _check_choices(config: Namespace, values: Sequence[Written]) -> None:
     _check_texts(config)
     _check_optimizer(config.client.optimizer)
     settle_changes(config, values, {OPTIMIZER: _USUAL_OPTIMIZER})
+    config.trainer.engine = _checked_engine(config.trainer.engine)
 
 
 def named_class(path: str) -> type:
@@ -263,6 +268,22 @@ def _check_optimizer(choice: Any) -> None:
     named = resolve_name(path)
     if not (isinstance(named, type) and issubclass(named, Optimizer)):
         raise UsageError(f"client.optimizer: expected a subclass of Optimizer, got {path}")
+
+
+def _checked_engine(choice: Any) -> Any:
+    """Return the choice of an engine: one of this package goes by its short name, however named.
+
+    So it is checked and settled as such, and no part of what a run is known by.
+    """
+    if isinstance(choice, str):
+        return choice
+    kind = resolve_name(choice.class_path) if isinstance(choice, Namespace) else choice
+    if not isinstance(kind, type) or inspect.isabstract(kind):
+        lacking = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        named = f"{kind.__module__}.{kind.__qualname__}"
+        without = f" without {lacking}" if lacking else ""
+        raise UsageError(f"trainer.engine: expected a subclass of Engine, got {named}{without}")
+    return next((name for name, ours in BUILT_IN.items() if kind is ours), choice)
 
 
 def option_names(parser: ArgumentParser) -> list[str]:
@@ -292,6 +313,9 @@ def build(parser: ArgumentParser, config: Namespace) -> tuple[Experiment, Namesp
         ]
         made = parser.instantiate(config, instantiators=instantiators)
         fields = {name: made[name] for name in Experiment.__dataclass_fields__ if name != "model"}
+        if isinstance(engine := config.trainer.engine, Namespace):
+            kind = resolve_name(engine.class_path)
+            fields["trainer"].engine = partial(kind, **fields["trainer"].engine.keywords)
         return Experiment(model=_model_factory(config.model), **fields), made
 
 

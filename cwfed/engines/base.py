@@ -6,12 +6,12 @@ Legend: m clients of a cohort, K classes, F features.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from cwfed.clients.module import OptimizerFactory
+from cwfed.clients.module import ClientModule, OptimizerFactory
 from cwfed.clients.phase import TrainingPhase
 from cwfed.contract.spec import ModelSpec
 from cwfed.data.federated import FederatedData, Part
@@ -116,3 +116,25 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of processes and device memory; the engine can be used again afterwards."""
+
+
+class EngineFactory(Protocol):
+    """Makes an engine: a class whose constructor has `workload`, and the others that it needs.
+
+    What a run has settled under ``trainer`` arrives by these names, the memory format within the
+    workload. Arguments of other names are the engine's own, from its ``init_args``.
+    """
+
+    def __call__(
+        self,
+        workload: Workload,
+        accelerator: str,
+        precision: Precision,
+        matmul_precision: MatmulPrecision,
+        workers: int,
+        threads: int,
+        chunk: int | None,
+        kernel: Kernel,
+        client: type[ClientModule],
+    ) -> Engine:
+        """Return the engine."""

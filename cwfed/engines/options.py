@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from cwfed.engines.base import EngineName, Kernel, MatmulPrecision, MemoryFormat, Precision
+from cwfed.engines.base import (
+    EngineFactory,
+    EngineName,
+    Kernel,
+    MatmulPrecision,
+    MemoryFormat,
+    Precision,
+)
 from cwfed.messages.checks import require_at_least
 
 MOST_THREADS = 1024
@@ -22,7 +29,8 @@ class TrainerOptions:
             which let it use TF32. Aggregation is always exact float32.
         engine: How a round's clients are trained: one Lightning fit after the other (sequential,
             the reference), on several CPU cores at once (parallel), or stacked into one step for
-            all of them (vectorized). auto picks by device and model.
+            all of them (vectorized). auto picks by device and model. Or a subclass of
+            `cwfed.engines.Engine`, by class_path.
         threads: CPU threads of a process. One by default: the same bits on any number of cores,
             runs side by side do not stall each other, and small batches gain little from more.
         workers: Processes of the parallel engine, never more than clients; null takes one for each
@@ -38,7 +46,7 @@ class TrainerOptions:
     accelerator: str = "auto"
     precision: Precision = "32-true"
     matmul_precision: MatmulPrecision = "highest"
-    engine: EngineName | Literal["auto"] = "auto"
+    engine: EngineName | Literal["auto"] | EngineFactory = "auto"
     threads: int = 1
     workers: int | None = None
     chunk: int | None = None

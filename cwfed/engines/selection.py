@@ -6,17 +6,20 @@ import pickle
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from cwfed.engines.base import (
     Engine,
+    EngineFactory,
     EngineName,
     Kernel,
     Workload,
 )
 from cwfed.engines.layout import settle_layout
 from cwfed.engines.options import TrainerOptions
+from cwfed.engines.own import arguments_of, engine_name, make_own
 from cwfed.engines.parallel.engine import ParallelEngine
 from cwfed.engines.parallel.workers import start_method
 from cwfed.engines.sequential import SequentialEngine, resolve_accelerator
@@ -24,6 +27,12 @@ from cwfed.engines.vectorized.engine import VectorizedEngine
 from cwfed.engines.vectorized.exactness import Phases, reason_against
 from cwfed.engines.vectorized.timing import VARIANTS, Variant, choose_kernel
 from cwfed.messages.shortage import shortage
+
+BUILT_IN: dict[EngineName, type[Engine]] = {
+    "sequential": SequentialEngine,
+    "parallel": ParallelEngine,
+    "vectorized": VectorizedEngine,
+}
 
 log = logging.getLogger("cwfed")
 
@@ -69,15 +78,21 @@ def settle(
     options = _without_unread(replace(options, engine=engine))
     if engine == "vectorized":
         return _settle_vectorized(options, workload, phases, participants), reason
-    if engine == "parallel":
+    if "workers" in _read(engine):
         options = replace(options, workers=options.workers or _workers(options, participants))
     return replace(options, memory_format=settle_layout(options, workload, phases)), reason
 
 
 def make_engine(options: TrainerOptions, workload: Workload) -> Engine:
-    """Return the engine that settled options name."""
+    """Return the engine that settled options name.
+
+    Raises:
+        ValueError: An engine of another module refuses its arguments, or is none.
+    """
     assert options.memory_format != "auto"
     workload = replace(workload, memory_format=options.memory_format)
+    if not isinstance(options.engine, str):
+        return make_own(options.engine, workload, _settled(options))
     if options.engine == "parallel":
         return ParallelEngine(workload, options.precision, options.workers or 1, options.threads)
     if options.engine == "vectorized":
@@ -89,7 +104,7 @@ def make_engine(options: TrainerOptions, workload: Workload) -> Engine:
 
 def describe_engine(options: TrainerOptions) -> str:
     """Return settled options in a few words."""
-    parts = [f"engine {options.engine} on {options.accelerator}"]
+    parts = [f"engine {engine_name(options.engine)} on {options.accelerator}"]
     if options.engine == "parallel":
         parts.append(f"{options.workers} workers")
     elif options.engine == "vectorized":
@@ -107,7 +122,7 @@ def cores() -> int:
 
 def _engine(
     options: TrainerOptions, workload: Workload, phases: Phases, participants: int
-) -> tuple[EngineName, str]:
+) -> tuple[EngineName | EngineFactory, str]:
     if options.engine != "auto":
         if options.engine == "parallel":
             _refuse_parallel(options, workload, phases)
@@ -126,7 +141,7 @@ def _engine(
 
 def _without_unread(options: TrainerOptions) -> TrainerOptions:
     """Open again what the engine does not read, and say so."""
-    read = {"parallel": {"workers"}, "vectorized": {"chunk", "kernel"}}.get(options.engine, set())
+    read = _read(options.engine)
     nothing = TrainerOptions()
     unread = {
         name: getattr(nothing, name)
@@ -134,8 +149,22 @@ def _without_unread(options: TrainerOptions) -> TrainerOptions:
         if getattr(options, name) != getattr(nothing, name)
     }
     for name in sorted(unread):
-        log.warning("trainer.%s: not used by the %s engine", name, options.engine)
+        log.warning("trainer.%s: not used by the %s engine", name, engine_name(options.engine))
     return replace(options, **unread)
+
+
+def _read(engine: str | EngineFactory) -> set[str]:
+    """Return which of the options that not every engine reads this one does."""
+    if not isinstance(engine, str):
+        return arguments_of(engine) & {"workers", "chunk", "kernel"}
+    return {"parallel": {"workers"}, "vectorized": {"chunk", "kernel"}}.get(engine, set())
+
+
+def _settled(options: TrainerOptions) -> dict[str, Any]:
+    """Return what an engine of another module may ask for; what is open it knows best itself."""
+    names = ("accelerator", "precision", "matmul_precision", "workers", "threads", "chunk")
+    settled = {name: getattr(options, name) for name in names}
+    return settled if options.kernel == "auto" else {**settled, "kernel": options.kernel}
 
 
 def _settle_vectorized(

@@ -74,7 +74,8 @@ def _prepare(
     torch.set_num_threads(experiment.trainer.threads)
     run = experiment.prepare(data_folder(config))
     # What was left open is settled now; a resumed or repeated run finds it there.
-    config.trainer = Namespace(**asdict(run.trainer))
+    own = {} if isinstance(run.trainer.engine, str) else {"engine": config.trainer.engine}
+    config.trainer = Namespace(**{**asdict(run.trainer), **own})
     values = plain(parser, config)
     folder = RunFolder(path, values)
     reporters = make_reporters(made.logger, made.wandb, path, values)

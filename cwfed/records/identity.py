@@ -41,7 +41,7 @@ CANNOT_CHANGE_NUMBERS: Mapping[str, str] = {
     "figures": "what is drawn",
     "faults.policy": "ends a run or not; the rounds before are the same, and it may change later",
     "trainer.accelerator": "the last bits at most",
-    "trainer.engine": "the last bits at most",
+    "trainer.engine": "the last bits at most, if it is of this package; else it is part of it",
     "trainer.threads": "the last bits at most",
     "trainer.workers": "nothing",
     "trainer.chunk": "the last bits at most",
@@ -210,7 +210,7 @@ def _chosen_options(
     kept: dict[str, Any] = {}
     for key, value in group.items():
         name = f"{prefix}{key}"
-        if name in CANNOT_CHANGE_NUMBERS:
+        if _cannot_change(name, value):
             continue
         if isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in table):
             value = _chosen_options(value, f"{name}.", table, local_epochs)
@@ -324,13 +324,28 @@ def _same(a: Any, b: Any) -> bool:
 def _portable(group: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in group.items():
-        if f"{prefix}{key}" in CANNOT_CHANGE_NUMBERS:
+        if _cannot_change(f"{prefix}{key}", value):
             continue
         if isinstance(value, Mapping):
             # Arguments of a class are known by the option whose class it is.
             value = _portable(value, prefix if key == "init_args" else f"{prefix}{key}.")
         kept[key] = value
     return kept
+
+
+def _cannot_change(name: str, value: Any) -> bool:
+    """Return whether an option changes no number.
+
+    That all engines give the same numbers is held for those of this package. Nobody holds it for
+    one of another module, which may train in any way: it is a choice like that of an aggregator.
+    """
+    return name in CANNOT_CHANGE_NUMBERS and not (name == "trainer.engine" and _elsewhere(value))
+
+
+def _elsewhere(choice: Any) -> bool:
+    """Return whether a class is of another package than this one."""
+    path = choice.get("class_path") if isinstance(choice, Mapping) else choice
+    return isinstance(path, str) and "." in public_name(path)
 
 
 def _first_portable(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,6 +361,9 @@ def _first_portable(config: Mapping[str, Any]) -> dict[str, Any]:
         kept["faults"] = {**faults, "policy": "exclude"} if "policy" in config["faults"] else faults
     trainer = config.get("trainer") or {}
     kept["trainer"] = {name: trainer[name] for name in _FIRST_TRAINER_OPTIONS if name in trainer}
+    if _elsewhere(trainer.get("engine")):
+        # Then there was none: a run with one is no run of that time.
+        kept["trainer"]["engine"] = trainer["engine"]
     for name in ("data", "partition"):
         choice = dict(config.get(name) or {})
         arguments = dict(choice.get("init_args") or {})

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cwfed.engines.own import engine_name
 from cwfed.federated.callbacks import LoopCallback
 from cwfed.federated.faults import RunStopped
 from cwfed.federated.loop import FederatedLoop
@@ -173,6 +174,7 @@ class FolderWriter(LoopCallback):
                 "system": platform.platform(),
                 "cores": os.cpu_count(),
                 **asdict(self.run.trainer),
+                "engine": engine_name(self.run.trainer.engine),
             },
         }
 

@@ -247,7 +247,10 @@ def reads_file(class_path: str) -> bool:
 def _rerun(line: Mapping[str, Any], path: Path, places: Sequence[str]) -> dict[str, Any]:
     log, run_dir = path.with_name("log"), path.with_name("run")
     # The engine of the line, where this machine has it: it may decide the last bits.
-    hardware = line["hardware"]
+    hardware = dict(line["hardware"])
+    if "." in str(hardware.get("engine")):
+        # One of another module is in the configuration, with its arguments.
+        del hardware["engine"]
     options = [
         f"--trainer.{name}={hardware[name]}"
         for name in ("engine", "threads", "eval_batch_size", "memory_format")
