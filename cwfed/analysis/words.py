@@ -1,15 +1,17 @@
 """What the runs say, in plain words: who wins, on which clients, and at what cost.
 
-Every sentence is worked out from finished runs of one setting, over the seeds that all its
-methods have.
+Every sentence is worked out from finished runs of one setting, over the seeds that
+`cwfed.analysis.ranking` compares them on.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cwfed.analysis import ranking
 from cwfed.analysis.facts import Facts
+from cwfed.analysis.ranking import Ranking
 from cwfed.analysis.settings import Setting, Variant
 from cwfed.analysis.wdr import RULE, wdr_text
 
@@ -19,9 +21,7 @@ METRIC_WORDS = {
 }
 CHOICE_WORDS = {"last": "after the last round", "best": "in each run's best round on test data"}
 RULES = {
-    "Accuracy": "Methods are ranked by test accuracy, pooled over the clients and averaged over "
-    "the seeds that all of them have. The first wins if it is ahead of the second in each of "
-    "these seeds, and leads if there is but one; otherwise the two are too close to call. Only "
+    "Accuracy": f"The figure is test accuracy, pooled over the clients. {ranking.RULE} Only "
     "finished runs on the same data and partition with as many rounds count.",
     "Clients": "A method is better on a client where the client's model is right on more of the "
     "client's own test samples. With several seeds a client counts once a seed, since each seed "
@@ -64,14 +64,15 @@ def summarise(setting: Setting, metric: str, choice: str) -> dict[str, Any]:
         metric: ``received`` or ``post_local``.
         choice: ``last`` or ``best``.
     """
-    ranked, seeds = rank(setting, metric, choice)
+    ranked = rank(setting, metric, choice)
     points = []
-    if ranked:
-        headline, margin = _winner(ranked, seeds, metric, choice)
+    if ranked.order:
+        headline, margin = _winner(ranked, metric, choice)
         text = f"{margin} {_otherwise(setting, metric, choice)}".rstrip()
         points.append({"title": "Accuracy", "text": text})
-        points.append({"title": "Clients", "text": _clients(ranked, seeds, metric, choice)})
-        points.append({"title": "Cost", "text": _cost(ranked, seeds)})
+        points.append({"title": "Not ranked", "text": _apart(ranked)})
+        points.append({"title": "Clients", "text": _clients(ranked, metric, choice)})
+        points.append({"title": "Cost", "text": _cost(ranked)})
     elif any(variant.counted for variant in setting.variants):
         headline = "No ranking: the methods have no seed in common."
     else:
@@ -85,13 +86,22 @@ def summarise(setting: Setting, metric: str, choice: str) -> dict[str, Any]:
 def _otherwise(setting: Setting, metric: str, choice: str) -> str:
     """Say who is first by the other way of scoring."""
     (other,) = METRIC_WORDS.keys() - {metric}
-    ranked, _ = rank(setting, other, choice)
-    if len(ranked) < 2:
+    ranked = rank(setting, other, choice)
+    if len(ranked.order) < 2:
         return ""
-    names = [variant.label for variant, mean in ranked if mean == ranked[0][1]]
-    return (
-        f"Scored {METRIC_WORDS[other]}, first is {' and '.join(names)}: {_percent(ranked[0][1])}."
-    )
+    names = " and ".join(variant.label for variant in ranked.first)
+    return f"Scored {METRIC_WORDS[other]}, first is {names}: {_percent(ranked.order[0][1])}."
+
+
+def _apart(ranked: Ranking[Variant]) -> str:
+    """Say which methods are not compared, and why."""
+    texts = [
+        f"{variant.label} has {seeds_text(own)}, not {', '.join(map(str, lacking))}"
+        for variant, (own, lacking) in ranked.apart.items()
+    ]
+    if not texts:
+        return ""
+    return f"The methods are compared on {seeds_text(ranked.seeds)}. Left out: {'; '.join(texts)}."
 
 
 def _unfinished(setting: Setting) -> str:
@@ -120,18 +130,19 @@ def _left_out(setting: Setting) -> str:
     )
 
 
-def rank(
-    setting: Setting, metric: str, choice: str
-) -> tuple[list[tuple[Variant, float]], list[int]]:
-    """Return the methods with their mean accuracy, best first, and the seeds that all have."""
-    variants = [variant for variant in setting.variants if variant.counted]
-    shared = set.intersection(*(set(variant.counted) for variant in variants)) if variants else ()
-    seeds = sorted(shared)
-    if not seeds:
-        return [], []
-    scored = [(v, v.mean(lambda facts: facts.accuracy(metric, choice), seeds)) for v in variants]
-    known = [(variant, mean) for variant, mean in scored if mean is not None]
-    return sorted(known, key=lambda pair: -pair[1]), seeds
+def rank(setting: Setting, metric: str, choice: str) -> Ranking[Variant]:
+    """Rank a setting's methods by an accuracy."""
+    return rank_by(setting, lambda facts: facts.accuracy(metric, choice))
+
+
+def rank_by(setting: Setting, figure: Callable[[Facts], float | None]) -> Ranking[Variant]:
+    """Rank a setting's methods by a figure of their finished runs; more is better."""
+    return ranking.rank(
+        {
+            variant: {seed: figure(facts) for seed, facts in variant.counted.items()}
+            for variant in setting.variants
+        }
+    )
 
 
 def duel(first: Variant, second: Variant, seeds: Sequence[int], metric: str, choice: str) -> Duel:
@@ -148,66 +159,48 @@ def duel(first: Variant, second: Variant, seeds: Sequence[int], metric: str, cho
     return Duel(*counts)
 
 
-def _winner(
-    ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
-) -> tuple[str, str]:
-    best, top = ranked[0]
+def _winner(ranked: Ranking[Variant], metric: str, choice: str) -> tuple[str, str]:
+    best, top = ranked.order[0]
     rounds = next(iter(best.counted.values())).rounds
-    scale = f"{rounds} round{'s' * (rounds != 1)}, {_seeds(seeds)}"
+    scale = f"{rounds} round{'s' * (rounds != 1)}, {_seeds(ranked.seeds)}"
     how = f"{METRIC_WORDS[metric]}, {CHOICE_WORDS[choice]}"
-    if len(ranked) == 1:
+    if ranked.standing == "alone":
         return (
             f"{best.label} reaches {_percent(top)} ({scale})",
             f"Test accuracy {how}. There is no other method to compare it with.",
         )
-    level = [variant.label for variant, mean in ranked if mean == top]
-    if len(level) > 1:
+    if ranked.standing == "level":
+        level = [variant.label for variant in ranked.first]
         names = f"{', '.join(level[:-1])} and {level[-1]}"
-        order = _order(ranked[len(level) :])
+        order = _order(ranked.order[len(level) :])
         return f"{names} are level: {_percent(top)} ({scale})", f"Test accuracy {how}.{order}"
-    headline, text = _margin(ranked, seeds, metric, choice)
-    return f"{headline} ({scale})", f"Test accuracy {how}: {text}{_order(ranked[2:])}"
+    headline, text = _margin(ranked)
+    return f"{headline} ({scale})", f"Test accuracy {how}: {text}{_order(ranked.order[2:])}"
 
 
-def _margin(
-    ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
-) -> tuple[str, str]:
+def _margin(ranked: Ranking[Variant]) -> tuple[str, str]:
     """Return who wins, or that nobody does, and by how much the first leads the second."""
-    (best, top), (second, next_best) = ranked[:2]
+    (best, top), (second, next_best) = ranked.order[:2]
     ahead = f"{100 * (top - next_best):.2f} points ahead of {second.label} ({_percent(next_best)})"
-    better = _seeds_ahead(best, second, seeds, metric, choice)
-    if better < len(seeds):
+    if ranked.standing == "close":
         return (
             f"{best.label} and {second.label} are too close to call",
-            f"{best.label} has {_percent(top)}, {ahead}. It is ahead in {better} of {len(seeds)} "
-            "seeds.",
+            f"{best.label} has {_percent(top)}, {ahead}. It is ahead in {ranked.ahead} of "
+            f"{len(ranked.seeds)} seeds.",
         )
-    each = f"It is ahead in each of the {len(seeds)} seeds."
-    chance = "One seed says nothing about chance." if len(seeds) == 1 else each
-    verb = "leads" if len(seeds) == 1 else "wins"
-    return f"{best.label} {verb}: {_percent(top)}", f"{ahead}. {chance}"
+    each = f"It is ahead in each of the {len(ranked.seeds)} seeds."
+    chance = "One seed says nothing about chance." if ranked.standing == "leads" else each
+    return f"{best.label} {ranked.standing}: {_percent(top)}", f"{ahead}. {chance}"
 
 
-def _order(ranked: Sequence[tuple[Variant, float]]) -> str:
-    order = ", ".join(f"{variant.label} {_percent(mean)}" for variant, mean in ranked)
+def _order(rest: Sequence[tuple[Variant, float]]) -> str:
+    order = ", ".join(f"{variant.label} {_percent(mean)}" for variant, mean in rest)
     return f" Then: {order}." if order else ""
 
 
-def _seeds_ahead(
-    first: Variant, second: Variant, seeds: Sequence[int], metric: str, choice: str
-) -> int:
-    pairs = [
-        [variant.counted[seed].accuracy(metric, choice) or 0.0 for variant in (first, second)]
-        for seed in seeds
-    ]
-    return sum(one > two for one, two in pairs)
-
-
-def _clients(
-    ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
-) -> str:
-    best = ranked[0][0]
-    texts = [_champions(ranked, seeds, metric, choice)] if len(ranked) > 2 else []
+def _clients(ranked: Ranking[Variant], metric: str, choice: str) -> str:
+    best, seeds = ranked.order[0][0], ranked.seeds
+    texts = [_champions(ranked, metric, choice)] if len(ranked.order) > 2 else []
     for other in _yardsticks(ranked):
         result = duel(best, other, seeds, metric, choice)
         if result.total:
@@ -221,29 +214,27 @@ def _clients(
     return " ".join(texts)
 
 
-def _yardsticks(ranked: Sequence[tuple[Variant, float]]) -> list[Variant]:
+def _yardsticks(ranked: Ranking[Variant]) -> list[Variant]:
     """Return the runner-up, and what a reader asks for: no personalisation and no federation."""
-    others = [variant for variant, _ in ranked[1:]]
+    others = [variant for variant, _ in ranked.order[1:]]
     return [*others[:1], *(v for v in others[1:] if v.label in ("fedavg", "local"))]
 
 
-def _champions(
-    ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int], metric: str, choice: str
-) -> str:
+def _champions(ranked: Ranking[Variant], metric: str, choice: str) -> str:
     """Say on how many clients each method is better than all others."""
     held: dict[str, list[int]] = defaultdict(list)
-    for seed in seeds:
-        runs = [variant.counted[seed] for variant, _ in ranked]
+    for seed in ranked.seeds:
+        runs = [variant.counted[seed] for variant, _ in ranked.order]
         scores = [one for facts in runs if (one := facts.correct_M(metric, choice)) is not None]
         if len(scores) < len(runs) or runs[0].test_M is None:
             return ""
         for client, own in enumerate(zip(*scores, strict=True)):
             if runs[0].test_M[client]:
                 first = [n for n, right in enumerate(own) if right == max(own)]
-                held[ranked[first[0]][0].label if len(first) == 1 else ""].append(client)
+                held[ranked.order[first[0]][0].label if len(first) == 1 else ""].append(client)
     total, level = sum(map(len, held.values())), len(held.pop("", []))
     # Over seeds a client's number stands for another client each time.
-    few = len(seeds) == 1 and total <= _MOST_NAMED
+    few = len(ranked.seeds) == 1 and total <= _MOST_NAMED
     named = [
         f"{label} on {len(own)}{f' ({_clients_named(own)})' * few}"
         for label, own in sorted(held.items(), key=lambda item: -len(item[1]))
@@ -256,8 +247,8 @@ def _clients_named(clients: Sequence[int]) -> str:
     return f"client{'s' * (len(clients) != 1)} {', '.join(map(str, clients))}"
 
 
-def _cost(ranked: Sequence[tuple[Variant, float]], seeds: Sequence[int]) -> str:
-    best = ranked[0][0]
+def _cost(ranked: Ranking[Variant]) -> str:
+    best, seeds = ranked.order[0][0], ranked.seeds
     up, down = best.mean(_up, seeds), best.mean(_down, seeds)
     seconds = best.mean(lambda facts: facts.seconds, seeds)
     if up is None or down is None or seconds is None:
@@ -303,3 +294,8 @@ def _percent(value: float) -> str:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds in words, such as ``seeds 0, 1``."""
+    return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"

@@ -40,16 +40,21 @@ class Published:
     tolerance: Tolerance
     approx: bool = False
 
-    def judge(self, mean: float) -> str | None:
-        """Return whether a figure that follows the protocol is reproduced, near or off.
+    def difference(self, mean: float | None) -> float | None:
+        """Return a figure less the published one, in points; None where one is missing."""
+        return None if mean is None or self.value is None else mean - self.value
+
+    def judge(self, mean: float | None, *, scaled: bool = False) -> str | None:
+        """Return whether a figure is reproduced, near or off.
 
         Args:
-            mean: Percent.
+            mean: Percent; None where there is none.
+            scaled: It does not follow the protocol.
 
         Returns:
-            None where nothing is published.
+            None where there is nothing to be judged: no figure, no published one, or a scaled one.
         """
-        if self.value is None:
+        if mean is None or self.value is None or scaled:
             return None
         # To a thousandth of a point: floating point must not decide at the edge of a tolerance.
         distance = round(abs(mean - self.value), 3)

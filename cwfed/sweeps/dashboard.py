@@ -90,7 +90,9 @@ def build(project: str, entity: str | None, tables: Sequence[Table], profile: Pr
             title="Class-wise federated averaging and its rivals",
             description=(
                 "Test accuracies are pooled over all clients, each with its own model. Runs of the "
-                f"profile {profile.name}: {profile.about}."
+                f"profile {profile.name}: {profile.about}. W&B's lines and bars are means over all "
+                "runs of a method, whichever seeds it has; which methods can be compared on which "
+                "seeds, and who is ahead, is said by the tables of `report`."
             ),
             blocks=[*_blocks(reports, tables, profile)],
             width="fluid",

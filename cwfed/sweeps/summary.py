@@ -4,11 +4,13 @@ Runs of fewer rounds than the protocol's, or on generated data, never stand in t
 those that follow it, and are never judged against published figures.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from cwfed.analysis.ranking import Ranking, rank
+from cwfed.analysis.words import seeds_text
 from cwfed.records.round_lines import METRICS
 from cwfed.sweeps.tables import Column, Published, Row, Table
 
@@ -26,7 +28,7 @@ class Entry:
         metric: ``received`` or ``post_local``.
         values: Percent, one a seed.
         lines: The runs, as lines of the ledger.
-        leads: It is the best of those that it may be compared with, on the seeds that all have.
+        leads: It is the best of those that it can be compared with.
     """
 
     row: Row
@@ -49,12 +51,6 @@ class Entry:
         """Mean over seeds."""
         return fmean(self.values) if self.values else None
 
-    def mean_on(self, seeds: Collection[int]) -> float:
-        """Return the mean over some of the seeds."""
-        return fmean(
-            value for seed, value in zip(self.seeds, self.values, strict=True) if seed in seeds
-        )
-
     @property
     def std(self) -> float | None:
         """Sample standard deviation over seeds (ddof 1); None for fewer than two."""
@@ -63,9 +59,7 @@ class Entry:
     @property
     def difference(self) -> float | None:
         """Ours less the published figure, in percentage points."""
-        if self.mean is None or self.published.value is None:
-            return None
-        return self.mean - self.published.value
+        return self.published.difference(self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +69,7 @@ class Section:
     Attributes:
         scaled: Not the protocol's rounds, or not its data.
         generated: Not its data.
+        note: What bold figures mean, where they need not be the highest.
     """
 
     table: Table
@@ -82,6 +77,7 @@ class Section:
     scaled: bool
     generated: bool
     entries: tuple[Entry, ...]
+    note: str = ""
 
     @property
     def label(self) -> str:
@@ -94,15 +90,6 @@ class Section:
     def columns(self) -> list[Column]:
         """Return the columns that have entries."""
         return list({entry.column.name: entry.column for entry in self.entries}.values())
-
-    @property
-    def note(self) -> str:
-        """What bold figures mean, where they need not be the highest."""
-        for column in self.columns():
-            own = {e.seeds for e in self.entries if e.column == column and e.values}
-            if len(own) > 1:
-                return "Bold: the best on the seeds that all methods of a column have."
-        return ""
 
     @property
     def partitions(self) -> str:
@@ -140,11 +127,8 @@ def judge(mean: float | None, published: Published, *, scaled: bool) -> str:
         published: What it is held against.
         scaled: It does not follow the protocol.
     """
-    if mean is None:
-        return MISSING
-    if scaled:
-        return SCALED
-    return published.judge(mean) or UNKNOWN
+    why_not = MISSING if mean is None else SCALED if scaled else UNKNOWN
+    return published.judge(mean, scaled=scaled) or why_not
 
 
 def sections(
@@ -197,7 +181,11 @@ def _section(
             lines = [line for _, line in sorted(runs.get(cell, {}).items())]
             for metric in METRICS if scaled else row.metrics:
                 entries.append(_entry(table, row, column, metric, lines, scaled=scaled))
-    return Section(table, rounds, scaled, generated, _mark_leaders(entries, scaled=scaled))
+    groups = _compared(entries, scaled=scaled)
+    leaders = {number for ranked in groups.values() for number in ranked.leaders}
+    marked = [replace(entry, leads=n in leaders) for n, entry in enumerate(entries)]
+    note = _note(entries, groups)
+    return Section(table, rounds, scaled, generated, tuple(marked), note)
 
 
 def _entry(
@@ -219,31 +207,34 @@ def _entry(
     return Entry(row, column, metric, values, tuple(quoted), published, sibling, verdict)
 
 
-def _mark_leaders(entries: Sequence[Entry], *, scaled: bool) -> tuple[Entry, ...]:
-    """Mark the best of each column; where both metrics are shown, the best within each.
-
-    Each seed draws its own partition: only the seeds that all entries have count.
-    """
-    groups: dict[tuple[str, str], list[Entry]] = {}
-
-    def group(entry: Entry) -> tuple[str, str]:
-        return entry.column.name, entry.metric if scaled else ""
-
-    for entry in entries:
-        if entry.values:
-            groups.setdefault(group(entry), []).append(entry)
-    return tuple(
-        replace(entry, leads=_leads(entry, groups.get(group(entry), []))) for entry in entries
-    )
+_Groups = dict[tuple[str, str], Ranking[int]]
+"""Rankings of entries, by their place, for each column and, where both are shown, metric."""
 
 
-def _leads(entry: Entry, rivals: Sequence[Entry]) -> bool:
-    if len(rivals) < 2 or not entry.values:
-        return False
-    shared = set(entry.seeds).intersection(*(rival.seeds for rival in rivals))
-    if not shared:
-        return False
-    return entry.mean_on(shared) == max(rival.mean_on(shared) for rival in rivals)
+def _compared(entries: Sequence[Entry], *, scaled: bool) -> _Groups:
+    groups: dict[tuple[str, str], dict[int, dict[int, float | None]]] = {}
+    for number, entry in enumerate(entries):
+        figures: dict[int, float | None] = dict(zip(entry.seeds, entry.values, strict=True))
+        group = (entry.column.name, entry.metric if scaled else "")
+        groups.setdefault(group, {})[number] = figures
+    return {group: rank(scores) for group, scores in groups.items()}
+
+
+def _note(entries: Sequence[Entry], groups: _Groups) -> str:
+    """Return on which seeds columns are ranked whose methods have not all the same."""
+    titles = {entry.column.name: entry.column.title for entry in entries}
+    texts = []
+    for (column, metric), ranked in groups.items():
+        rows = {*ranked.apart, *(number for number, _ in ranked.order)}
+        if len({entries[number].seeds for number in rows}) < 2:
+            continue
+        on = f"on {seeds_text(ranked.seeds)}" if ranked.order else "no seed in common"
+        apart = ", ".join(
+            f"{entries[n].row.title} has {seeds_text(own)}" for n, (own, _) in ranked.apart.items()
+        )
+        group = f"{titles[column]}{', ' * bool(metric)}{metric.replace('_', '-')}"
+        texts.append(f"{group}: {on}{f' (not ranked: {apart})' if apart else ''}")
+    return f"Bold: the best of the methods that can be compared. {'; '.join(texts)}." * bool(texts)
 
 
 def remarks(table: Table, cells: Cells, lines: Iterable[Mapping[str, Any]]) -> list[str]:

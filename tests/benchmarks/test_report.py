@@ -107,12 +107,30 @@ def test_the_best_on_the_shared_seeds_leads(table):
     assert leaders(LINES) == ([("c", "post_local")], True)
     second = make_line("A", [0.1, 0.2, 0.99, 0.9, 0.9], seed=1)
     assert leaders([*first, second]) == ([("c", "post_local")], True)
-    assert leaders([*first[1:], second]) == ([], True)
+    # One that has no seed with the others keeps no mark from them, and is named.
+    assert leaders([*first[1:], second]) == ([("c", "post_local")], True)
+    apart = sections(table, CELLS, [*first[1:], second], generated=False)[0].note
+    assert apart.endswith("One_column: on seed 0 (not ranked: A has seed 1).")
     full = sections(table, CELLS, LINES, generated=False)[0]
-    note = "Bold: the best on the seeds that all methods of a column have"
+    note = "Bold: the best of the methods that can be compared. One"
     assert note in markdown(table, [full], [], {})
     assert note in latex([full])
     assert note not in latex([sections(table, CELLS, first, generated=False)[0]])
+
+
+def test_one_method_with_fewer_seeds_leaves_the_others_theirs(table):
+    whole = [
+        make_line(cell, [0.1, 0.2, best], [None, 0.2, 0.1], seed=seed)
+        for cell, best in (("A", 0.5), ("B", 0.6), ("C", 0.7))
+        for seed in range(3)
+    ]
+    late = make_line("D", [0.1, 0.2, 0.9], [None, 0.3, 0.1])
+    _, scaled = sections(table, CELLS, [*whole, late], generated=False)
+    leaders = [(e.row.name, e.metric) for e in scaled.entries if e.leads]
+    assert ("c", "received") in leaders
+    assert not any(row == "d" for row, _ in leaders)
+    assert "One_column, received: on seeds 0, 1, 2 (not ranked: D has seed 0)" in scaled.note
+    assert scaled.note in markdown(table, [scaled], [], {})
 
 
 def test_scaled_sections_show_both_metrics_and_rank_within_one(found):

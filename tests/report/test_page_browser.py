@@ -166,6 +166,60 @@ def test_sorting_and_filters(page):
     assert page.inner_text("#summary .body") != headline
 
 
+@pytest.fixture
+def uneven_page(browser, page_runs, tmp_path):
+    """A page of two methods with two seeds, and a third with one of them that it is best on."""
+    runs = tmp_path / "runs"
+    shutil.copytree(page_runs, runs)
+    late = runs / "late"
+    shutil.copytree(runs / "cwfedavg-0", late)
+    config = (late / "config.yaml").read_text()
+    (late / "config.yaml").write_text(config.replace("wdr_lambda: 10.0", "wdr_lambda: 77.0"))
+    result = json.loads((late / "result.json").read_text())
+    for metric in ("received", "post_local"):
+        for choice in ("last", "best"):
+            result[metric][choice]["accuracy"] = 1.0
+    change_json(late / "result.json", **result)
+    write_page(make_payload(find_runs([runs])), tmp_path / "page.html")
+    yield from watch(browser, tmp_path / "page.html")
+
+
+def test_one_incomplete_method_takes_no_mark_and_is_named(uneven_page):
+    page = uneven_page
+    page.wait_for_selector("#curves canvas")
+    shown = json.loads(page.inner_text("#data") or page.text_content("#data"))["settings"][0]
+    labels = [variant["label"] for variant in shown["variants"]]
+    (lead,) = shown["rankings"]["received/last"]["leaders"]
+    rows = page.locator("#overview tbody tr:not(.group)")
+    marked = {
+        row.locator("td").first.inner_text().split("\n")[0].strip(): "▲" in cell.inner_text()
+        for row in rows.all()
+        for cell in [row.locator("td").nth(3)]
+    }
+    assert marked == {label: label == labels[lead] for label in labels}
+    late = labels.index("cwfedavg, wdr_lambda 77.0")
+    assert late != lead
+    (row,) = [row for row in rows.all() if "77.0" in row.inner_text()]
+    assert "not ranked" in row.inner_text()
+    assert "77.0 has seed 0, not 1." in page.inner_text("#summary .body")
+    caption = page.inner_text("#curves figcaption")
+    assert "cwfedavg, wdr_lambda 10.0, fedavg: seeds 0, 1" in caption
+    assert "cwfedavg, wdr_lambda 77.0: seed 0" in caption
+    # The first pair that is held against each other is the ranking's.
+    order = [labels[one["variant"]] for one in shown["rankings"]["received/last"]["order"]]
+    assert [page.input_value(f"#pair-{n}") for n in (0, 1)] == order
+
+
+def test_a_hidden_method_is_said_to_be_ranked(page):
+    assert "ranked all the same" not in page.inner_text("main")
+    page.click("#methods button:has-text('cwfedavg')")
+    for section in ("summary", "overview"):
+        words = page.inner_text(f"#{section} .body")
+        assert "Hidden, and ranked all the same: cwfedavg." in words
+    page.click("#methods button:has-text('cwfedavg')")
+    assert "ranked all the same" not in page.inner_text("main")
+
+
 def numbers(page, heading):
     """Open a drawing's table with the keyboard; return its cells, row by row, the head first."""
     figure = page.locator("figure", has=page.locator(f"h3:text-is('{heading}')"))

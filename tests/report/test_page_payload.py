@@ -164,6 +164,33 @@ def test_other_data_rounds_and_options_stand_apart(page_runs, tmp_path):
     assert len(groups(folder)) == 3
 
 
+def test_the_ranking_of_the_words_is_that_of_the_marks(page_runs, tmp_path):
+    names = ("cwfedavg-0", "cwfedavg-1", "fedavg-0", "fedavg-1", "cwfedavg-0+late")
+    folder = copied(page_runs, tmp_path, *names)
+    change_yaml(folder / "cwfedavg-0+late" / "config.yaml", wdr_lambda=77.0)
+    (setting,) = make_payload(find_runs([folder]))["settings"]
+    labels = [variant["label"] for variant in setting["variants"]]
+    assert labels == ["cwfedavg, wdr_lambda 10.0", "cwfedavg, wdr_lambda 77.0", "fedavg"]
+
+    def mean(name, metric, choice):
+        results = [read(folder / f"{name}-{seed}", "result.json") for seed in (0, 1)]
+        chosen = [r[metric]["fairness" if choice == "worst10" else choice] for r in results]
+        return fmean(c["worst10" if choice == "worst10" else "accuracy"] for c in chosen)
+
+    for key, ranking in setting["rankings"].items():
+        # The two that have both seeds, and not the one seed that all three have.
+        assert list(ranking["seeds"]) == [0, 1]
+        assert ranking["apart"] == [1]
+        means = {0: mean("cwfedavg", *key.split("/")), 2: mean("fedavg", *key.split("/"))}
+        shown = {one["variant"]: one["mean"] for one in ranking["order"]}
+        assert shown == pytest.approx(means)
+        assert ranking["leaders"] == [n for n in means if means[n] == max(means.values())]
+    summary = setting["summary"]["received/last"]
+    points = {p["title"]: p["text"] for p in summary["points"]}
+    assert "mean of 2 seeds" in summary["headline"]
+    assert "wdr_lambda 77.0 has seed 0, not 1." in points["Not ranked"]
+
+
 def test_a_seed_counts_once_and_an_unfinished_run_not_at_all(page_runs, tmp_path):
     folder = copied(page_runs, tmp_path, "fedavg-0", "fedavg-0+again", "fedavg-1")
     (folder / "fedavg-1" / "result.json").unlink()

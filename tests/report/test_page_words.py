@@ -106,6 +106,22 @@ def test_only_shared_seeds_are_ranked():
     assert "b-0" in points["Unfinished"]
 
 
+def test_a_method_that_is_not_through_takes_no_seed_from_the_others():
+    whole = [
+        facts(name, [right + seed % 2, 5, 5, 5], seed=seed)
+        for name, right in zip("abcde", (9, 8, 7, 6, 5), strict=True)
+        for seed in range(3)
+    ]
+    # Alone on its one seed it would be first, and leave one seed to rank by.
+    headline, points = words(*whole, facts("late", [10, 10, 10, 10]))
+    assert headline == "a wins: 60.83 % (1 round, mean of 3 seeds)"
+    assert points["Not ranked"] == (
+        "The methods are compared on seeds 0, 1, 2. Left out: late has seed 0, not 1, 2."
+    )
+    assert "late" not in points["Accuracy"] + points["Clients"] + points["Cost"]
+    assert "Not ranked" not in words(*whole)[1]
+
+
 WDR_CASES = {
     "worked": ((0.8, 0.1, 0.1), (0.8, 0.7, 0.7), "WDR worked in a"),
     "just below half": ((0.8, 0.39, 0.39), (0.8, 0.7, 0.7), "WDR worked in a"),

@@ -131,12 +131,11 @@ def _entry(
     ours = mean_std(100 * value for value in accuracies if value is not None)
     # Of more rounds than the protocol's, too, the best is another number.
     scaled = runs[0].rounds != table.protocol_rounds
-    mean, value = ours["mean"], published.value
     return {
         **ours,
         "rounds": runs[0].rounds,
         "partition": partition_text(runs[0].run.config),
         "scaled": scaled,
-        "difference": None if mean is None or value is None else mean - value,
-        "verdict": None if scaled or mean is None else published.judge(mean),
+        "difference": published.difference(ours["mean"]),
+        "verdict": published.judge(ours["mean"], scaled=scaled),
     }

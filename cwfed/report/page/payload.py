@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from cwfed import __version__
 from cwfed.analysis.facts import CHOICES, Facts, read_facts, short_names
 from cwfed.analysis.settings import Setting, Variant, make_settings, mean_std
-from cwfed.analysis.words import RULES, summarise
+from cwfed.analysis.words import RULES, rank_by, summarise
 from cwfed.records.reading import reading
 from cwfed.records.round_lines import METRICS
 from cwfed.records.run import Run
@@ -17,6 +17,9 @@ from cwfed.report.tables import Table
 
 if TYPE_CHECKING:
     from cwfed.report.page.discover import Found
+
+RANKED = tuple(f"{metric}/{name}" for metric in METRICS for name in (*CHOICES, "worst10"))
+"""Figures by which methods are ranked; of each, more is better."""
 
 
 def make_payload(
@@ -84,6 +87,19 @@ def _setting(setting: Setting, index: Mapping[int, int]) -> dict[str, Any]:
             for metric in METRICS
             for choice in CHOICES
         },
+        "rankings": {name: _ranking(setting, name) for name in RANKED},
+    }
+
+
+def _ranking(setting: Setting, name: str) -> dict[str, Any]:
+    """Return a ranking by a figure, with variants by their place in the setting."""
+    place = {variant: number for number, variant in enumerate(setting.variants)}
+    ranked = rank_by(setting, lambda facts: _figures(facts)[name])
+    return {
+        "seeds": ranked.seeds,
+        "order": [{"variant": place[variant], "mean": mean} for variant, mean in ranked.order],
+        "leaders": [place[variant] for variant in ranked.leaders],
+        "apart": [place[variant] for variant in ranked.apart],
     }
 
 

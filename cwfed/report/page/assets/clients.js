@@ -127,12 +127,11 @@ function duel(variants) {
   return element;
 }
 
-/** Methods by mean accuracy over the seeds that all have, as the summary ranks them. */
+/** Labels as the page ranks them; what is not ranked comes last. */
 function byAccuracy(variants) {
-  const seeds = sharedSeeds(variants), key = `${state.metric}/${state.choice}`;
-  const own = (v) => counted(v).filter((run) => !seeds.length || seeds.includes(run.seed));
-  const score = (v) => mean(own(v).map((run) => run.figures[key] ?? -1));
-  return [...variants].sort((a, b) => score(b) - score(a)).map((v) => v.label);
+  const place = new Map(ranking().order.map((one, i) => [setting().variants[one.variant].label, i]));
+  const at = (v) => place.get(v.label) ?? place.size;
+  return [...variants].sort((a, b) => at(a) - at(b)).map((v) => v.label);
 }
 
 /** Clients that both methods have, seed by seed: a seed's partition is the same for both. */
@@ -147,9 +146,8 @@ function matched(one, two) {
 function verdict(pairs, one, two) {
   if (!pairs.length) return `${one} and ${two} have no seed in common.`;
   const count = (sign) => pairs.filter((p) => p.sign === sign).length;
-  const seeds = seedsOf(pairs);
   return `${one} is better on ${count(1)} of ${plural(pairs.length, "client")}, ${two} on ${count(-1)}; `
-    + `equal on ${count(0)}. Seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}, `
+    + `equal on ${count(0)}. ${seedWords(seedsOf(pairs)).replace("s", "S")}, `
     + `${METRICS[state.metric]}, ${CHOICES[state.choice]} (${plural(setting().rounds, "round")}).`;
 }
 

@@ -127,18 +127,29 @@ const shown = () => (setting() ? setting().variants.filter((v) => !state.hidden.
 const counted = (variant) => variant.counted.map((index) => DATA.runs[index]);
 const seedsOf = (runs) => [...new Set(runs.map((run) => run.seed))].sort((a, b) => a - b);
 
-/** Seeds that all methods have: what they are ranked on. */
-function sharedSeeds(variants) {
-  const all = variants.filter((v) => v.counted.length).map((v) => seedsOf(counted(v)));
-  return all.length ? all[0].filter((seed) => all.every((own) => own.includes(seed))) : [];
+const seedWords = (seeds) => `seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}`;
+
+/** The scale of a figure, in words: it stands beside every drawing. Who has other seeds is named. */
+function scaleOf(variants) {
+  const having = new Map();
+  for (const variant of variants.filter((v) => v.counted.length)) {
+    const words = seedWords(seedsOf(counted(variant)));
+    having.set(words, [...(having.get(words) || []), variant.label]);
+  }
+  if (!having.size) return "no finished run";
+  const seeds = having.size === 1 ? [...having.keys()]
+    : [...having].map(([words, labels]) => `${labels.join(", ")}: ${words}`);
+  return `${plural(setting().rounds, "round")}, ${seeds.join("; ")}`;
 }
 
-/** The scale of a figure, in words: it stands beside every drawing. */
-function scaleOf(variants) {
-  const runs = variants.flatMap(counted);
-  if (!runs.length) return "no finished run";
-  const seeds = seedsOf(runs);
-  return `${plural(setting().rounds, "round")}, seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")}`;
+/** A ranking that was worked out when the page was made, by the accuracy that is chosen. */
+const ranking = (group = setting()) => group.rankings[`${state.metric}/${state.choice}`];
+
+/** What a reader must know of a ranking where methods are hidden: it is not worked out again. */
+function hiddenWords(group) {
+  const hidden = ranking(group).order.map((one) => group.variants[one.variant].label)
+    .filter((label) => state.hidden.has(label));
+  return hidden.length ? `Hidden, and ranked all the same: ${hidden.join(", ")}.` : "";
 }
 
 function legend(variants) {

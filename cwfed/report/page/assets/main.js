@@ -97,7 +97,7 @@ function startTheme() {
 const DRAWERS = [
   [drawFields, ["dataset", "setting", "metric", "choice"]],
   [drawChips, ["dataset", "setting", "hidden"]],
-  [drawSummary, ["dataset", "setting", "metric", "choice"]],
+  [drawSummary, ["dataset", "setting", "hidden", "metric", "choice"]],
   [drawTable, ["dataset", "setting", "hidden", "metric", "choice", "sort", "view"]],
   [drawCurves, ["setting", "hidden", "metric", "figure", "span"]],
   [drawClients, ["setting", "hidden", "metric", "choice", "pair"]],

@@ -10,6 +10,7 @@ function drawSummary() {
   element.append(
     make("p", { class: "note" }, current.label),
     make("p", { class: "headline" }, tight(headline)),
+    hiddenWords(current) ? make("p", { class: "note hidden-ranked" }, hiddenWords(current)) : "",
     make("dl", { class: "points" }, points.flatMap(({ title, text }) => [
       make("dt", {}, title), make("dd", {}, tight(text)),
     ])),

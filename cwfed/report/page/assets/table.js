@@ -2,7 +2,7 @@
 // The overview: methods with means over seeds, or run by run; sorted within a setting only.
 
 const accuracyColumn = (metric, choice) => ({
-  key: `${metric}/${choice}`, show: percent, spread: (v) => (100 * v).toFixed(2), best: "high",
+  key: `${metric}/${choice}`, show: percent, spread: (v) => (100 * v).toFixed(2),
   title: `${METRICS[metric]}\n${choice === "last" ? "last" : "best"}`,
 });
 
@@ -13,7 +13,7 @@ function columns() {
     { key: "rounds", title: "rounds", scale: true },
     ...Object.keys(METRICS).flatMap((m) => Object.keys(CHOICES).map((c) => accuracyColumn(m, c))),
     { key: `${state.metric}/worst10`, title: `worst 10 %\n${METRICS[state.metric]}`, show: percent,
-      spread: (v) => (100 * v).toFixed(2), best: "high" },
+      spread: (v) => (100 * v).toFixed(2) },
     { key: "mean_R", title: "mean R", show: (v) => decimal(v), spread: (v) => v.toFixed(3) },
     { key: "megabytes", title: "MB a client\nand round", show: short },
     ...(DATA.runs.some((run) => run.left_out)
@@ -31,7 +31,7 @@ function methodRows(group) {
     return {
       label: variant.label, stats: variant.means || {}, seeds: seeds.join(", ") || "–",
       rounds: runs.length ? group.rounds : any.rounds,
-      note: halted ? `${halted} unfinished` : "", ranked: runs.length > 0,
+      note: halted ? `${halted} unfinished` : "", place: group.variants.indexOf(variant),
       order: { label: variant.label, seeds: seeds.length, rounds: group.rounds },
     };
   });
@@ -46,7 +46,7 @@ function runRows(group) {
       return {
         label: variant.label, sub: run.name, stats, seeds: String(run.seed), rounds: run.rounds,
         note: run.finished ? "" : `unfinished: ${run.rounds} of ${run.planned}`,
-        ranked: false, order: { label: variant.label, seeds: run.seed, rounds: run.rounds },
+        place: -1, order: { label: variant.label, seeds: run.seed, rounds: run.rounds },
       };
     }));
 }
@@ -87,20 +87,13 @@ function cell(row, column, lead) {
   return make("td", { class: lead ? "lead" : null }, column.show(stat.mean), mark, spread);
 }
 
-/** The best figure of each column, where all methods have the same seeds. */
-function leaders(rows) {
-  const ranked = rows.filter((row) => row.ranked), found = {};
-  if (ranked.length < 2 || new Set(ranked.map((row) => row.seeds)).size > 1) return found;
-  for (const column of columns().filter((c) => c.best)) {
-    found[column.key] = Math.max(...ranked.map((row) => row.stats[column.key]?.mean ?? -1));
-  }
-  return found;
-}
+/** What is said of a row in the ranking by the chosen accuracy. */
+const apart = (group, row) => (ranking(group).apart.includes(row.place) ? "other seeds: not ranked" : "");
 
 function bodyOf(group) {
   const rows = state.view === "methods" ? methodRows(group) : runRows(group);
   if (!rows.length) return null;
-  const best = leaders(rows), all = columns();
+  const all = columns();
   return make("tbody", {},
     make("tr", { class: "group" },
       make("th", { colspan: all.length, scope: "rowgroup" }, make("span", {}, group.label))),
@@ -109,10 +102,11 @@ function bodyOf(group) {
         row.sub ? make("small", {}, row.sub) : null,
         // On a phone, in the place of two columns.
         make("small", { class: "narrow" }, `seed${String(row.seeds).includes(",") ? "s" : ""} ${row.seeds}; ${plural(row.rounds, "round")}`),
-        row.note ? make("small", {}, make("span", { class: "tag" }, row.note)) : null),
+        [row.note, apart(group, row)].filter((text) => text)
+          .map((text) => make("small", {}, make("span", { class: "tag" }, text)))),
       make("td", { class: "wide" }, row.seeds), make("td", { class: "wide" }, row.rounds),
       all.slice(3).map((column) =>
-        cell(row, column, row.ranked && row.stats[column.key]?.mean === best[column.key])))));
+        cell(row, column, (group.rankings[column.key]?.leaders || []).includes(row.place))))));
 }
 
 function drawTable() {
@@ -130,8 +124,9 @@ function drawTable() {
       : gone("No run matches the filters."),
     make("p", { class: "note", id: "table-note" },
       "± is the sample standard deviation over seeds; each seed draws its own partition, the same for "
-      + "every method. ▲ marks the best mean of a setting where all methods have the same seeds. Best "
+      + "every method. ▲ marks the best of a setting on the seeds that the ranking compares. Best "
       + "is chosen on test data, as published figures are, and is optimistic. Seconds include "
-      + "evaluation and depend on the machine. Rows are sorted within a setting only."));
+      + "evaluation and depend on the machine. Rows are sorted within a setting only.",
+      ...visibleSettings().map(hiddenWords).filter((text) => text).map((text) => ` ${text}`)));
   if (focused) element.querySelector(`[data-sort="${focused}"]`)?.focus();
 }
