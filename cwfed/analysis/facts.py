@@ -12,6 +12,7 @@ from typing import Any
 from cwfed.records.identity import chosen, config_hash
 from cwfed.records.manifest import Manifest
 from cwfed.records.names import PARTITION
+from cwfed.records.regulariser import largest_weight
 from cwfed.records.result import make_result
 from cwfed.records.round_lines import METRICS
 from cwfed.records.run import Run
@@ -101,15 +102,7 @@ class Facts:
     @property
     def wdr(self) -> float:
         """Weight of the weight distribution regulariser as it trained; 0 without it."""
-        config = self.run.config
-        factor = 0.5 if (config.get("released_code") or {}).get("half_lambda") else 1.0
-        method = config["algorithm"]
-        places = [method, *(method.get("phases") or [])]
-        for term in [term for place in places for term in place.get("objectives") or []]:
-            if str(term["class_path"]).rpartition(".")[2] == "WDR":
-                weight = (term.get("init_args") or {}).get("weight")
-                return factor * float(config.get("wdr_lambda") or 0 if weight is None else weight)
-        return 0.0
+        return largest_weight(self.run.config)
 
     def accuracy(self, metric: str, choice: str) -> float | None:
         """Return a pooled test accuracy, as a fraction."""

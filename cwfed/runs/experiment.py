@@ -45,6 +45,7 @@ from cwfed.functional.seeding import derive_seed
 from cwfed.messages.checks import require_at_least
 from cwfed.objectives import WDR, CrossEntropy, Objective, ObjectiveTerm
 from cwfed.records.manifest import Manifest
+from cwfed.records.regulariser import trained_weight
 from cwfed.runs.prepared import PreparedRun
 
 
@@ -206,14 +207,15 @@ class Experiment:
     def _weighted(self, term: ObjectiveTerm) -> ObjectiveTerm:
         if not isinstance(term, WDR):
             return term
-        weight = self.wdr_lambda if term.weight is None else term.weight
+        halved = self.released_code.half_lambda
+        weight = trained_weight(term.weight, self.wdr_lambda, halved=halved)
         if weight is None:
             raise ValueError(
                 f"wdr_lambda: expected a number >= 0, since {self.algorithm.name} uses the weight "
                 f"distribution regulariser, got null"
             )
         weighted = copy(term)
-        weighted.weight = weight * 0.5 if self.released_code.half_lambda else weight
+        weighted.weight = weight
         return weighted
 
 

@@ -24,6 +24,7 @@ from cwfed.records.identity import config_hash
 from cwfed.records.manifest import Manifest
 from cwfed.records.names import LABELS, PARTITION, ROUNDS
 from cwfed.records.reading import read_text
+from cwfed.records.regulariser import largest_weight
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_labels
 from cwfed.records.scalars import flatten
@@ -192,6 +193,7 @@ class WandbReporter(LoopCallback):
             "version": versions()["cwfed"],
             "config_hash": config_hash(self.config),
             "partition_hash": Manifest.load(self.folder / PARTITION).hash,
+            "wdr_lambda": largest_weight(self.config),
         }
         return logged
 
