@@ -171,10 +171,8 @@ def _fill(
 ) -> None:
     labels = samples.labels_N[canonical]
     images = samples.images_NCHW
-    # Chunks keep a second copy of the whole array out of memory.
-    chunks = (images[canonical[start : start + 4096]] for start in range(0, len(canonical), 4096))
-    write_npy(folder / "images.npy", images.dtype, images.shape, chunks)
-    write_npy(folder / "labels.npy", labels.dtype, labels.shape, [labels])
+    write_npy(folder / "images.npy", images, canonical)
+    write_npy(folder / "labels.npy", samples.labels_N, canonical)
     files = ["images.npy", "labels.npy"]
     body: dict[str, Any] = {
         "format": FORMAT_VERSION,

@@ -54,7 +54,7 @@ def source_order(name: str, canonical: np.ndarray, sizes: Sizes | None = None) -
 def save_order(folder: Path, order: SourceOrder) -> dict[str, Any]:
     """Write an order into a cache entry and return what its ``meta.json`` says of it."""
     indices_N = order.indices_N.numpy()
-    write_npy(folder / ORDER, indices_N.dtype, indices_N.shape, [indices_N])
+    write_npy(folder / ORDER, indices_N, np.arange(len(indices_N)))
     sizes = {"sizes": [list(pair) for pair in order.sizes]} if order.sizes else {}
     return {"name": order.name, "sha256": _sha256(indices_N), **sizes}
 
