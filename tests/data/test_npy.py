@@ -34,7 +34,7 @@ def test_a_file_is_that_of_numpy_to_the_byte(tmp_path, dtype, fortran):
 
 
 def test_no_pickle_is_written(tmp_path):
-    with pytest.raises(ValueError, match="a.npy: expected plain values, got the type object"):
+    with pytest.raises(ValueError, match=r"a\.npy: expected plain values, got the type object"):
         write_npy(tmp_path / "a.npy", np.array([{}], dtype=object), np.arange(1))
     assert list(tmp_path.iterdir()) == []
 
