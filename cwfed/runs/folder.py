@@ -9,7 +9,7 @@ from typing import Any
 from cwfed.federated.kept_models import FOLDER, LAST
 from cwfed.federated.state import FederatedState
 from cwfed.functional.distribution import label_distribution
-from cwfed.processes.lock import lock_folder
+from cwfed.processes.lock import LOCK, lock_folder
 from cwfed.records.atomic import is_temporary, remove_temporaries, write_atomic
 from cwfed.records.files import read_yaml, write_sealed
 from cwfed.records.identity import identities
@@ -28,10 +28,11 @@ log = logging.getLogger("cwfed")
 def require_empty(folder: Path) -> None:
     """Raise a ValueError if the folder holds anything or is no folder.
 
-    What a kill has left of the first file does not count.
+    What a kill has left of the first file does not count, nor does the folder's lock.
     """
     if folder.exists() and (
-        not folder.is_dir() or not all(is_temporary(path) for path in folder.iterdir())
+        not folder.is_dir()
+        or not all(is_temporary(path) or path.name == LOCK for path in folder.iterdir())
     ):
         is_run = (folder / CONFIG).is_file()
         hint = f"a run: continue it with --resume {folder}" if is_run else "something already"

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import cwfed
-from cwfed.processes.lock import try_lock
+from cwfed.processes.lock import Lock
 from cwfed.processes.own_modules import SAFE_FLAGS, forget_current_folder, safe_processes
 
 _ROOT = Path(cwfed.__file__).resolve().parent.parent
@@ -47,7 +47,7 @@ class Cold:
         arguments: Sequence[str],
         log: Path,
         environment: Mapping[str, str],
-        claim: "Claim | None" = None,
+        claim: Lock | None = None,
     ) -> None:
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Cold:
                 env={**os.environ, **environment, "PYTHONPATH": _path()},
                 # Ctrl-C reaches this process alone, which then asks its jobs once.
                 start_new_session=True,
-                pass_fds=[claim.fileno()] if claim else [],
+                pass_fds=claim.descriptors if claim else (),
             )
 
     def poll(self) -> int | None:
@@ -78,7 +78,7 @@ class Warm:
         arguments: Sequence[str],
         log: Path,
         environment: Mapping[str, str],
-        claim: "Claim | None" = None,
+        claim: Lock | None = None,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["cwfed.cli.fit", "cwfed.sweeps.launch"])
@@ -118,34 +118,6 @@ def devices(environment: Mapping[str, str], count: int) -> list[str]:
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     return [str(index) for index in range(count)]
-
-
-class Claim:
-    """The right to run a job, held by one process at a time.
-
-    Args:
-        file: An open, locked file.
-    """
-
-    def __init__(self, file: IO[str]) -> None:
-        self.file = file
-
-    def fileno(self) -> int:
-        """Return the file's descriptor."""
-        return self.file.fileno()
-
-    def release(self) -> None:
-        """Let others have it, unless a process that was given it still runs."""
-        self.file.close()
-
-
-def claim(path: Path) -> Claim | None:
-    """Take the claim that a file stands for; None if another process has it."""
-    file = path.open("a", encoding="utf-8")
-    if not try_lock(file.fileno()):
-        file.close()
-        return None
-    return Claim(file)
 
 
 def explain(code: int) -> str:

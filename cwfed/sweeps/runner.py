@@ -16,14 +16,14 @@ from types import FrameType
 from typing import Any
 
 from cwfed.config.files import UsageError
-from cwfed.processes.lock import is_locked
+from cwfed.processes.lock import Lock, is_locked
 from cwfed.records.finished import read_result
 from cwfed.records.names import CHECKPOINTS
 from cwfed.sweeps.board import Board
 from cwfed.sweeps.estimate import Estimator
 from cwfed.sweeps.finished import cpu_name, describe_run
 from cwfed.sweeps.jobs import Job
-from cwfed.sweeps.launch import Claim, Cold, Started, Warm
+from cwfed.sweeps.launch import Cold, Started, Warm
 from cwfed.sweeps.ledger import append
 from cwfed.sweeps.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
 
@@ -56,7 +56,7 @@ class Settings:
 class _Active:
     job: Job
     process: Started
-    claim: Claim
+    claim: Lock
     slot: Mapping[str, str]
     asked: bool = False
 

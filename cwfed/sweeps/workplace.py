@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.config.files import UsageError
-from cwfed.processes.lock import is_locked
+from cwfed.processes.lock import Lock, is_locked, try_lock
 from cwfed.records.atomic import write_atomic
 from cwfed.records.files import read_yaml, write_json
 from cwfed.records.finished import read_result
@@ -27,7 +27,7 @@ from cwfed.records.reading import require_no_link, require_no_links
 from cwfed.records.round_lines import read_rounds
 from cwfed.sweeps.finished import find_finished, run_key
 from cwfed.sweeps.jobs import Job, Resolver, places_of, read_config
-from cwfed.sweeps.launch import Claim, claim, explain
+from cwfed.sweeps.launch import explain
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "done",
@@ -161,10 +161,10 @@ class Workplace:
             f"one of {found[:12]}; give this table --runs and --ledger of its own"
         )
 
-    def claim(self, job: Job) -> Claim | None:
+    def claim(self, job: Job) -> Lock | None:
         """Take the right to run the job; None while another process runs it."""
         self.cells.mkdir(parents=True, exist_ok=True)
-        held = claim(self.file(job, ".lock"))
+        held = try_lock(self.file(job, ".lock"))
         if held and is_locked(self.folder(job)):
             held.release()
             return None

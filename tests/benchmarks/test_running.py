@@ -18,12 +18,12 @@ from helpers import change_json
 
 from benchmarks.__main__ import main
 from cwfed.cli import main as cwfed
-from cwfed.processes.lock import is_locked, unlocked_afterwards
+from cwfed.processes.lock import is_locked, try_lock, unlocked_afterwards
 from cwfed.records.identity import config_hash
 from cwfed.records.manifest import Manifest
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result
-from cwfed.sweeps.launch import claim, devices, explain
+from cwfed.sweeps.launch import devices, explain
 from cwfed.sweeps.ledger import read_ledger
 from cwfed.sweeps.profiles import PROFILES
 
@@ -352,7 +352,7 @@ def test_a_job_that_another_process_is_on_is_passed_over(finished, tmp_path, cap
     for result in runs.rglob("result.json"):
         result.unlink()
     first, second = cells(runs)
-    held = claim(first.with_name(f"{first.name}.lock"))
+    held = try_lock(first.with_name(f"{first.name}.lock"))
     assert held is not None
     # The lock that ``cwfed fit``, started by hand, holds on the folder itself.
     descriptor = os.open(second, os.O_RDONLY)
@@ -395,11 +395,11 @@ def test_a_budget_stops_and_a_skipped_cell_says_why(finished, tmp_path, capsys):
 
 
 def test_a_claim_is_held_once(tmp_path):
-    held = claim(tmp_path / "lock")
+    held = try_lock(tmp_path / "lock")
     assert held is not None
-    assert claim(tmp_path / "lock") is None
+    assert try_lock(tmp_path / "lock") is None
     held.release()
-    again = claim(tmp_path / "lock")
+    again = try_lock(tmp_path / "lock")
     assert again is not None
     again.release()
 
