@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from cwfed.data.federated import FederatedData
-from cwfed.data.plans import normalise
+from cwfed.data.images import normalise
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 

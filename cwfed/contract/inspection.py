@@ -23,6 +23,8 @@ ModelFactory = Callable[..., nn.Module]
 DATA_ARGUMENTS = ("input_shape", "in_channels", "image_size", "num_classes")
 """Arguments that the data decides; a factory is given those that its signature names."""
 
+_OF_IMAGES = {"in_channels", "image_size"}
+
 
 def describe_model(model: nn.Module, num_classes: int, head: str | None = None) -> ModelSpec:
     """Find a model's output layer by contract and list what it holds.
@@ -75,34 +77,34 @@ def describe_model(model: nn.Module, num_classes: int, head: str | None = None) 
     )
 
 
-def build_model(
-    factory: ModelFactory, input_shape: tuple[int, int, int], num_classes: int
-) -> nn.Module:
+def build_model(factory: ModelFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Call a factory with those of `DATA_ARGUMENTS` that its signature names.
 
     Args:
         factory: A class, function or ``functools.partial`` of one. Arguments already bound by a
             partial are kept.
-        input_shape: (C, H, W) of an image.
+        input_shape: Shape of a sample, such as (C, H, W) of an image.
         num_classes: Number of classes, K.
 
     Raises:
-        ValueError: The factory refuses its arguments, or asks for a square image and gets none.
+        ValueError: The factory refuses its arguments, or asks for an image or a square image and
+            gets none.
     """
-    channels, height, width = input_shape
-    offered: dict[str, Any] = {
-        "input_shape": input_shape,
-        "in_channels": channels,
-        "image_size": height,
-        "num_classes": num_classes,
-    }
+    offered: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
+    is_image = len(input_shape) == 3
+    if is_image:
+        offered |= {"in_channels": input_shape[0], "image_size": input_shape[1]}
     bound = factory.keywords if isinstance(factory, partial) else {}
     wanted = set(inspect.signature(factory).parameters) - set(bound)
     name = getattr(factory, "__name__", None) or getattr(
         getattr(factory, "func", factory), "__name__", "model"
     )
-    if "image_size" in wanted and height != width:
-        raise ValueError(f"model: {name} expects square images, got {height} x {width}")
+    if not is_image and wanted & _OF_IMAGES:
+        raise ValueError(f"model: {name} expects images, got samples of shape {input_shape}")
+    if "image_size" in wanted and input_shape[1] != input_shape[2]:
+        raise ValueError(
+            f"model: {name} expects square images, got {input_shape[1]} x {input_shape[2]}"
+        )
     with _blaming_the_model(f"{name} could not be built"):
         model = factory(**{key: value for key, value in offered.items() if key in wanted})
     if not isinstance(model, nn.Module):
@@ -124,11 +126,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def check_output(
     model: nn.Module,
-    input_shape: tuple[int, int, int],
+    input_shape: tuple[int, ...],
     num_classes: int,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Check with two blank images that the model returns logits ``[2, K]``.
+    """Check with two blank samples, of zeros, that the model returns logits ``[2, K]``.
 
     Lazy layers get their shapes here.
 
@@ -141,9 +143,10 @@ def check_output(
 
 def check_training(
     model: nn.Module,
-    input_shape: tuple[int, int, int],
+    input_shape: tuple[int, ...],
     num_classes: int,
     batch_sizes: Sequence[int],
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Check on a copy that batches of the sizes that will come can be trained on.
 
@@ -151,7 +154,6 @@ def check_training(
         ValueError: The model fails on such a batch (BatchNorm on a single sample does), returns
             something else than logits, or no gradient reaches its parameters.
     """
-    dtype = next(model.parameters()).dtype
     for size in batch_sizes:
         copy = deepcopy(model).train()
         logits = _logits(copy, torch.zeros(size, *input_shape, dtype=dtype), num_classes)

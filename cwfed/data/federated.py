@@ -106,4 +106,4 @@ class FederatedData:
         return self._loader(indices.split(self.eval_batch_size) if len(indices) else ())
 
     def _loader(self, plan: Sequence[Tensor]) -> PlanLoader:
-        return PlanLoader(self.images.images_NCHW, self.images.labels_N, plan, self.dtype)
+        return PlanLoader(self.images, plan, self.dtype)

@@ -11,7 +11,6 @@ import torch
 from cwfed.data.images import ImageData
 from cwfed.data.manifest import label_counts
 from cwfed.data.partitioners import Partitioner
-from cwfed.data.plans import normalise
 from cwfed.data.sources.pfllib import CONFIG
 from cwfed.records.atomic import make_folder, write_atomic
 from cwfed.records.manifest import Manifest
@@ -60,7 +59,7 @@ def save_pfllib(
         for part, indices in (("train", split.train_and_val), ("test", split.test)):
             chosen = torch.from_numpy(indices.copy())
             arrays = {
-                "x": normalise(images.images_NCHW[chosen], torch.float32).numpy(),
+                "x": images.served(images.images_NCHW[chosen], torch.float32).numpy(),
                 "y": images.labels_N[chosen].numpy(),
             }
             content = io.BytesIO()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cwfed.data.images import ImageData
+
 
 def batch_plan(
     indices: Tensor, batch_size: int, epochs: int, generator: torch.Generator, *, skip_small: bool
@@ -45,31 +47,17 @@ def batch_plan(
     return plan
 
 
-def normalise(pixels: Tensor, dtype: torch.dtype, most: Tensor | int = 255) -> Tensor:
-    """Scale uint8 pixels to [0, 1], then ``(x - 0.5) / 0.5`` to [-1, 1].
-
-    Args:
-        pixels: uint8.
-        dtype: Floating-point type of the result.
-        most: 255, on a GPU as a tensor there: by a Python number it divides with a reciprocal,
-            which costs the last bit.
-    """
-    return pixels.to(dtype).div_(most).sub_(0.5).div_(0.5)
-
-
 @dataclass(frozen=True)
 class PlanLoader:
     """Iterable over the batches of a plan, in the form Lightning's trainer takes.
 
     Attributes:
-        images_NCHW: uint8 pixels of the whole data set.
-        labels_N: int64 labels of the whole data set.
+        data: The whole data set.
         plan: Index tensors, one a batch.
         dtype: Floating-point type of the images that come out.
     """
 
-    images_NCHW: Tensor
-    labels_N: Tensor
+    data: ImageData
     plan: Sequence[Tensor]
     dtype: torch.dtype
 
@@ -78,6 +66,7 @@ class PlanLoader:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield ``(images [B, C, H, W], labels [B])``."""
+        """Yield ``(samples [B, ...], labels [B])``."""
         for batch in self.plan:
-            yield normalise(self.images_NCHW[batch], self.dtype), self.labels_N[batch]
+            samples = self.data.images_NCHW[batch]
+            yield self.data.served(samples, self.dtype), self.data.labels_N[batch]

@@ -56,6 +56,7 @@ def _memory_format(options: TrainerOptions, workload: Workload) -> MemoryFormat:
     """Take channels_last for float32 convolutions on a CPU: by rule, so that runs repeat."""
     has_convolutions = any(isinstance(m, nn.Conv2d) for m in workload.model.modules())
     wins = options.accelerator == "cpu" and options.precision != "64-true" and has_convolutions
+    wins = wins and len(workload.data.images.input_shape) == 3
     return "channels_last" if wins and _allows_channels_last(workload) else "contiguous"
 
 

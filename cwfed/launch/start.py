@@ -94,10 +94,13 @@ def _announce(run: PreparedRun, path: Path, state: FederatedState | None) -> Non
     images = run.data.images
     parameters = sum(p.numel() for p in run.model.parameters())
     log.info(
-        "%s on %s: %d samples, %d classes, %d clients, %s parameters",
+        "%s on %s: %d samples (%s%s), %d classes, %d clients, %s parameters",
         experiment.algorithm.name,
         images.name,
         len(images),
+        len(images),
+        images.kind,
+        ", scaled to [-1, 1]" if images.scaling == "pixels" else "",
         images.num_classes,
         run.data.num_clients,
         f"{parameters:,}",

@@ -171,7 +171,13 @@ class Experiment:
         sizes = {min(size, data.batch_size) for size in held if size >= least}
         self.check_phases(contract)
         with seeded(derive_seed(self.seed, "check")):
-            check_training(model, images.input_shape, images.num_classes, sorted(sizes))
+            check_training(
+                model,
+                images.input_shape,
+                images.num_classes,
+                sorted(sizes),
+                images.served_dtype(dtype),
+            )
         return PreparedRun(self, data, model, contract, trainer).settled()
 
     def check_phases(self, contract: ModelSpec) -> None:
@@ -197,7 +203,7 @@ class Experiment:
         """Return a fresh network, a function of the seed and a purpose, and its names."""
         with seeded(derive_seed(self.seed, purpose)):
             model = build_model(self.model, images.input_shape, images.num_classes).to(dtype)
-            check_output(model, images.input_shape, images.num_classes, dtype)
+            check_output(model, images.input_shape, images.num_classes, images.served_dtype(dtype))
             contract = describe_model(model, images.num_classes, self.head)
             if self.algorithm.head:
                 self.algorithm.head.install(model, contract)

@@ -157,6 +157,7 @@ class FolderWriter(LoopCallback):
             "dataset": data.images.name,
             "num_clients": data.num_clients,
             "num_classes": data.images.num_classes,
+            "samples": {"kind": data.images.kind, "scaling": data.images.scaling},
             "parameters": sum(p.numel() for p in self.run.model.parameters()),
             "seed": experiment.seed,
             "identity_version": VERSION,

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks import speed
 from benchmarks.plain import TensorLoop, TupleLoop
-from cwfed.data.plans import normalise
+from cwfed.data.images import normalise
 
 TINY = speed.Setting("MNIST", clients=2, samples=40)
 

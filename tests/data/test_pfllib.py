@@ -19,6 +19,7 @@ import torch
 from cwfed.cli import main
 from cwfed.data import arrays_unpickler, limits
 from cwfed.data.arrays_unpickler import unpickle_arrays
+from cwfed.data.images import normalise
 from cwfed.data.manifest import label_counts, make_manifest
 from cwfed.data.partitioners import (
     IID,
@@ -29,7 +30,6 @@ from cwfed.data.partitioners import (
     ReleasedDirichlet,
 )
 from cwfed.data.pfllib_writer import save_pfllib
-from cwfed.data.plans import normalise
 from cwfed.data.sources import PFLlib, SyntheticImages, pfllib
 from cwfed.records.manifest import PARTS
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from cwfed.data.plans import PlanLoader, batch_plan, normalise
+from cwfed.data.images import ImageData, normalise
+from cwfed.data.plans import PlanLoader, batch_plan
 
 
 def plan(size, batch, epochs=1, seed=0, skip_small=False):
@@ -42,7 +43,8 @@ def test_normalise_maps_pixels_to_minus_one_to_one():
 def test_loader_serves_the_plan_in_order():
     images = torch.arange(6, dtype=torch.uint8).reshape(6, 1, 1, 1)
     labels = torch.arange(6)
-    loader = PlanLoader(images, labels, [torch.tensor([4, 1]), torch.tensor([0])], torch.float32)
+    data = ImageData(images, labels, tuple("abcdef"), "0", "six")
+    loader = PlanLoader(data, [torch.tensor([4, 1]), torch.tensor([0])], torch.float32)
     batches = list(loader)
     assert len(loader) == 2
     assert [y.tolist() for _, y in batches] == [[4, 1], [0]]

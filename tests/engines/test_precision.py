@@ -4,7 +4,7 @@ import pytest
 import torch
 from engine_cases import case
 
-from cwfed.data.plans import normalise
+from cwfed.data.images import normalise
 from cwfed.engines.precision import matmul_precision
 from cwfed.engines.vectorized.resident import ResidentData, rows_on
 from cwfed.functional.stacking import take_rows

@@ -18,8 +18,8 @@ import torch
 
 from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.data.decoding import Samples
+from cwfed.data.images import normalise
 from cwfed.data.limits import MOST_PFLLIB, MOST_PFLLIB_RATIO, printable, require_memory
-from cwfed.data.plans import normalise
 from cwfed.data.sources.base import FileSource, Found, Reading, require_path
 from cwfed.records.reading import read_text
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from cwfed.clients.phase import TrainingPhase
-from cwfed.data.plans import normalise
 from cwfed.engines.base import Kernel, Precision, Workload
 from cwfed.engines.precision import matmul_precision
 from cwfed.engines.sequential import model_state, seeded
@@ -102,7 +101,7 @@ def _batch(workload: Workload, device: torch.device) -> tuple[Tensor, Tensor] | 
     if not size:
         return None
     pair = torch.stack([index[:size], index[-size:]])
-    images = normalise(data.images.images_NCHW[pair], data.dtype)
+    images = data.images.served(data.images.images_NCHW[pair], data.dtype)
     return images.to(device), data.images.labels_N[pair].to(device)
 
 

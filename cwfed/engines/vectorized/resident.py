@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from cwfed.data.federated import FederatedData
-from cwfed.data.plans import normalise
 
 
 class ResidentData:
-    """The whole data set as uint8 on the device, moved once.
+    """The whole data set as it was decoded on the device, moved once.
 
     Args:
         data: The clients' data.
@@ -23,19 +22,21 @@ class ResidentData:
     def __init__(self, data: FederatedData, device: torch.device) -> None:
         self.images_NCHW = data.images.images_NCHW.to(device)
         self.labels_N = data.images.labels_N.to(device)
+        self.served = data.images.served
         self.dtype = data.dtype
         self.most = torch.tensor(255, dtype=data.dtype, device=device)
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return images and labels by index, to the bits of `cwfed.data.plans.normalise`.
+        """Return images and labels by index, to the bits of `ImageData.served`.
 
         Args:
             index: int64 ``[...]`` on the device.
 
         Returns:
-            Images ``[..., C, H, W]`` and labels ``[...]``.
+            Samples ``[..., C, H, W]`` and labels ``[...]``.
         """
-        return normalise(self.images_NCHW[index], self.dtype, self.most), self.labels_N[index]
+        samples = self.served(self.images_NCHW[index], self.dtype, self.most)
+        return samples, self.labels_N[index]
 
 
 def shares_rows(bank_value: Tensor) -> bool:
