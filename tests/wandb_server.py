@@ -56,7 +56,7 @@ class WandbServer:
 
     Attributes:
         runs: Runs by id.
-        artifacts: Artifacts in order: name, type, aliases and, once committed, the files.
+        artifacts: Artifacts in order: name, type, aliases, metadata and, once committed, the files.
         files: What was uploaded, by run or artifact and name.
         unknown: What was asked and cannot be answered.
         status: The HTTP status of every answer where it is not None: a server that is broken.
@@ -205,6 +205,7 @@ class WandbServer:
             "name": asked["artifactCollectionName"],
             "type": asked["artifactTypeName"],
             "aliases": [alias["alias"] for alias in asked["aliases"]],
+            "metadata": json.loads(asked.get("metadata") or "{}"),
             "files": None,
         }
         self.artifacts.append(made)

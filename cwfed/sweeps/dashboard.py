@@ -143,8 +143,9 @@ def _ids(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         parts = enumerate(value)
     for name, part in parts:
-        generated = name in ("__id__", "id") and isinstance(part, str)
-        if generated and _GENERATED.fullmatch(part):
+        # Of the first kind all are made up, and some by chance are short.
+        text = isinstance(part, str)
+        if text and (name == "__id__" or (name == "id" and _GENERATED.fullmatch(part))):
             yield part
         yield from _ids(part)
 

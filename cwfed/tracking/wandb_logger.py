@@ -6,7 +6,6 @@ The package ``wandb`` is imported only when it is used, here and in the other mo
 import logging
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +31,8 @@ from cwfed.records.versions import versions
 from cwfed.tracking.client_plots import summarise_run
 from cwfed.tracking.loggers import WandbMode, WandbOptions
 from cwfed.tracking.optional import GoingOn
-from cwfed.tracking.transaction_log import logged_rounds, records, wait_until_written
 from cwfed.tracking.wandb_media import RoundMedia
+from cwfed.tracking.wandb_record import LoggedRounds, wait_until_written
 from cwfed.tracking.wandb_upload import Upload, say_how_to_upload
 
 log = logging.getLogger("cwfed")
@@ -74,6 +73,8 @@ class WandbReporter(LoopCallback):
         self.keeper = ModelKeeper(self.folder) if options.models else None
         self._lines: list[dict[str, Any]] = []
         self._logged: set[int] = set()
+        self._given: set[int] = set()
+        self._record = LoggedRounds(self.folder)
         self._ended = False
         self._going_on = GoingOn("W&B")
         self._upload = Upload(mode == "online", _PATIENCE, self._going_on)
@@ -136,7 +137,11 @@ class WandbReporter(LoopCallback):
         own = Path(run.dir).parent
         if self.mode == "offline":
             wait_until_written(own / f"run-{run.id}.wandb")
-            say_how_to_upload(self._folders(run) or [own])
+        if not self._going_on.failed:
+            self._record.add(own, self._given)
+        if self.mode == "offline":
+            # `wandb sync` stumbles over folders of processes that were killed.
+            say_how_to_upload(sorted({*self._record.by_folder(self._folders(run)), own}))
         elif not uploaded and self._ended:
             say_how_to_upload([own])
         elif not uploaded:
@@ -203,22 +208,10 @@ class WandbReporter(LoopCallback):
         return sorted((self.folder / "wandb").glob(f"*run-*-{run.id}*"))
 
     def _rounds_there(self, run: Any) -> set[int]:
-        """Return the rounds that W&B has: the server's word for it, or else its files'.
-
-        What was sent to W&B but not written before a kill is in neither.
-        """
+        """Return the rounds that W&B has: the server's word for it, or else our own record."""
         if self.mode == "online":
             return set(range(run.starting_step)) if run.resumed else set()
-        own = Path(run.dir).parent
-        rounds: set[int] = set()
-        for folder in self._folders(run):
-            file = folder / f"run-{run.id}.wandb"
-            if folder != own and file.is_file():
-                rounds |= logged_rounds(file)
-                if not any(records(file)):
-                    # Killed before anything was written; `wandb sync` stumbles over it.
-                    shutil.rmtree(folder)
-        return rounds
+        return set().union(*self._record.by_folder(self._folders(run)).values())
 
     def _log(
         self,
@@ -236,6 +229,7 @@ class WandbReporter(LoopCallback):
 
     def _log_row(self, round_: int, values: Mapping[str, Any]) -> None:
         self.run.log({"round": round_, **values}, step=round_, commit=True)
+        self._given.add(round_)
 
     def _log_partition(self) -> None:
         import wandb

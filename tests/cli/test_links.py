@@ -85,7 +85,13 @@ FOLDERS = [
     ".x.tmp",
 ]
 FILES = ["config.yaml", "rounds.jsonl", "partition.json", "labels.json", "result.json"]
-FILES += ["clients.csv", "wandb_id.txt", "checkpoints/round_000001.pt", "figures/curves.png"]
+FILES += [
+    "clients.csv",
+    "wandb_id.txt",
+    "wandb_rounds.jsonl",
+    "checkpoints/round_000001.pt",
+    "figures/curves.png",
+]
 
 
 @pytest.mark.parametrize("name", FOLDERS + FILES)

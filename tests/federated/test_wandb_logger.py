@@ -1,13 +1,17 @@
-"""Weights & Biases, offline: what a run leaves in W&B's own file."""
+"""Weights & Biases, offline: what a run leaves, as `wandb sync` uploads it."""
 
 import csv
 import json
 import logging
+import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
+import time
 import weakref
-from pathlib import Path
+from io import BytesIO
 from types import ModuleType
 
 import pytest
@@ -15,16 +19,17 @@ import torch
 import yaml
 from helpers import SMALL_FIT
 from PIL import Image
-from wandb_files import files_of, history, items, summary
+from wandb_files import folders_of, stored, synced
 
 import cwfed
 from cwfed.cli import main
 from cwfed.processes import lock
+from cwfed.records.atomic import append_atomic
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
 from cwfed.tracking.loggers import WandbOptions, make_reporters
-from cwfed.tracking.transaction_log import logged_rounds, records
 from cwfed.tracking.wandb_logger import WandbReporter
+from cwfed.tracking.wandb_record import LoggedRounds
 
 SMALL = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -59,8 +64,20 @@ def logged(tmp_path_factory):
     return folder
 
 
-def test_history_holds_the_rounds_as_the_run_folder_does(logged):
-    rows = history(logged)
+@pytest.fixture(scope="module")
+def server(logged, tmp_path_factory):
+    """What a server gets of it."""
+    return synced(logged, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def run(server):
+    (found,) = server.runs.values()
+    return found
+
+
+def test_history_holds_the_rounds_as_the_run_folder_does(logged, run):
+    rows = run.history
     lines = lines_of(logged)
     assert [row["round"] for row in rows] == [row["_step"] for row in rows] == [0, 1, 2, 3]
     for row, line in zip(rows, lines, strict=True):
@@ -73,18 +90,18 @@ def test_history_holds_the_rounds_as_the_run_folder_does(logged):
     assert sum(row["excluded"] for row in rows) > 0
 
 
-def test_clients_are_a_histogram_a_figure_and_one_table(logged):
-    rows = history(logged)
+def test_clients_are_a_histogram_a_figure_and_one_table(logged, server, run):
+    rows = run.history
     correct = lines_of(logged)[3]["received"]["correct"]
-    assert sum(rows[3]["clients/received_accuracy/values"]) == len(correct) == 4
-    assert rows[3]["clients/R/bins"][-1] == pytest.approx(2**0.5)
+    assert sum(rows[3]["clients/received_accuracy"]["values"]) == len(correct) == 4
+    assert rows[3]["clients/R"]["bins"][-1] == pytest.approx(2**0.5)
     single = [name for row in rows for name in row if name.startswith("clients/")]
     assert {name.split("/")[1] for name in single} == {
         *("received_accuracy", "post_local_accuracy", "R", "table")
     }
-    assert [row["round"] for row in rows if "clients/table/path" in row] == [3]
-    place = files_of(logged)[0].parent / "files" / rows[3]["clients/table/path"]
-    table = json.loads(place.read_text())
+    assert [row["round"] for row in rows if "clients/table" in row] == [3]
+    (identifier,) = server.runs
+    table = json.loads(server.files[f"{identifier}/{rows[3]['clients/table']['path']}"])
     with (logged / "clients.csv").open() as file:
         kept = list(csv.DictReader(file))
     for name in ("train", "test", "accuracy_received", "accuracy_post_local", "R"):
@@ -92,36 +109,37 @@ def test_clients_are_a_histogram_a_figure_and_one_table(logged):
         assert column == pytest.approx([float(row[name]) for row in kept]), name
 
 
-def test_heat_maps_are_images_at_the_interval(logged):
-    rows = history(logged)
-    name = "heatmaps/class_distributions/path"
+def test_heat_maps_are_images_at_the_interval(server, run):
+    rows = run.history
+    name = "heatmaps/class_distributions"
     assert [row["round"] for row in rows if name in row] == [0, 2, 3]
-    assert [row["round"] for row in rows if "heatmaps/mixing/path" in row] == [2, 3]
-    for path in (rows[0][name], rows[2]["heatmaps/mixing/path"]):
-        with Image.open(files_of(logged)[0].parent / "files" / path) as image:
+    assert [row["round"] for row in rows if "heatmaps/mixing" in row] == [2, 3]
+    (identifier,) = server.runs
+    for logged in (rows[0][name], rows[2]["heatmaps/mixing"]):
+        content = BytesIO(server.files[f"{identifier}/{logged['path']}"])
+        with Image.open(content) as image:
             colours = image.convert("RGB").getcolors(image.width * image.height)
         assert len(colours) > 20
 
 
-def test_run_config_summary_and_step(logged):
-    (path,) = files_of(logged)
-    (run,) = [record.run for record in records(path) if record.HasField("run")]
-    assert (run.project, run.entity, run.job_type) == ("p", "e", "cwfedavg")
-    assert run.run_group == "SyntheticImages/Dirichlet(num_clients=4, alpha=0.1)"
-    assert (run.display_name, sorted(run.tags)) == ("logged", ["cpu", "seed 0"])
-    assert run.run_id == (logged / "wandb_id.txt").read_text().strip()
-    metrics = [record.metric for record in records(path) if record.HasField("metric")]
-    assert ("*", "round") in [(metric.glob_name, metric.step_metric) for metric in metrics]
-    config = {}
-    for record in records(path):
-        config |= items(record.config.update)
-    stored = yaml.safe_load((logged / "config.yaml").read_text())
+def test_run_config_summary_and_step(logged, server, run):
+    about, config = run.about, run.config
+    assert (about["project"], about["jobType"]) == ("p", "cwfedavg")
+    assert about["groupName"] == "SyntheticImages/Dirichlet(num_clients=4, alpha=0.1)"
+    assert (about["displayName"], sorted(about["tags"])) == ("logged", ["cpu", "seed 0"])
+    assert list(server.runs) == [(logged / "wandb_id.txt").read_text().strip()]
+    # W&B's own numbering: 1 is the name, 2 a pattern of names, 5 the place of the step metric.
+    metrics = config["_wandb"]["m"]
+    assert metrics[0]["1"] == "round"
+    assert [metric["5"] for metric in metrics if metric.get("2") == "*"] == [1]
+    kept = yaml.safe_load((logged / "config.yaml").read_text())
     result = json.loads((logged / "result.json").read_text())
-    assert config["algorithm"] == stored["algorithm"]
+    assert config["algorithm"] == kept["algorithm"]
     assert config["cwfed"]["config_hash"] == result["hashes"]["config"]
     assert config["cwfed"]["partition_hash"] == result["hashes"]["partition"]
+    assert config["cwfed"]["wdr_lambda"] == kept["wdr_lambda"] > 0
     assert not {"wandb", "logger", "data_dir"} & config.keys()
-    found = summary(logged)
+    found = run.summary
     for metric in ("received", "post_local"):
         for choice in ("best", "last"):
             quoted = result[metric][choice]
@@ -132,23 +150,18 @@ def test_run_config_summary_and_step(logged):
     assert (found["rounds"], found["mean_R"]) == (3, pytest.approx(result["mean_R"]))
 
 
-def test_artifacts_are_the_partition_and_the_models(logged):
-    (path,) = files_of(logged)
-    artifacts = [record.artifact for record in records(path) if record.HasField("artifact")]
-    places = {
-        entry.path: Path(entry.local_path)
-        for artifact in artifacts
-        for entry in artifact.manifest.contents
-    }
-    assert places["partition.json"] == logged / "partition.json"
-    assert all(place.is_relative_to(logged) and place.is_file() for place in places.values())
+def test_artifacts_are_the_partition_and_the_models(logged, server):
+    (partition,) = [made for made in server.artifacts if made["type"] == "partition"]
+    for name in ("partition.json", "labels.json"):
+        assert partition["files"][name] == (logged / name).read_bytes()
     result = json.loads((logged / "result.json").read_text())
-    models = {alias: a for a in artifacts if a.type == "model" for alias in a.aliases}
+    models = [made for made in server.artifacts if made["type"] == "model"]
     for choice in ("best", "last"):
         quoted = result["received"][choice]
-        (content,) = models[choice].manifest.contents
-        kept = torch.load(content.local_path, weights_only=True)
-        assert kept["round"] == json.loads(models[choice].metadata)["round"] == quoted["round"]
+        (made,) = [made for made in models if choice in made["aliases"]]
+        kept = torch.load(BytesIO(made["files"]["models.pt"]), weights_only=True)
+        assert f"round-{kept['round']}" in made["aliases"]
+        assert kept["round"] == made["metadata"]["round"] == quoted["round"]
         assert kept["accuracy"] == quoted["accuracy"]
     newest = torch.load(max((logged / "checkpoints").glob("*.pt")), weights_only=True)
     for name, values in newest["received"].items():
@@ -168,30 +181,74 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["interrupted", "killed"])
+@pytest.mark.parametrize("lost", [False, True], ids=["interrupted", "deleted"])
 def test_a_resumed_run_continues_without_double_or_missing_rounds(tmp_path, monkeypatch, lost):
-    """Rounds after the checkpoint are repeated, not logged again; what a kill lost is."""
+    """Rounds after the checkpoint are repeated, not logged again, unless somebody deleted them."""
     folder = tmp_path / "run"
     options = ("--rounds", 4, "--checkpoint.every", 2, "--wandb.heatmaps", 0)
     with monkeypatch.context() as patch:
         Stop(patch, 3)
         assert fit(folder, *options, *OFFLINE, "--wandb.models", "true") == 130
     lock._forget()  # as the end of the process would
-    (first,) = files_of(folder)
-    assert logged_rounds(first) == {0, 1, 2, 3}
+    (first,) = folders_of(folder)
+    assert LoggedRounds(folder).by_folder([first]) == {first: {0, 1, 2, 3}}
     if lost:
-        first.write_bytes(first.read_bytes()[:7])
+        shutil.rmtree(first)
     assert main(["fit", "--resume", str(folder)]) == 0
-    assert first.exists() != lost
-    rows, lines = history(folder), lines_of(folder)
-    assert [row["round"] for row in rows] == [0, 1, 2, 3, 4]
-    accuracy = [row["received/accuracy"] for row in rows]
+    run, lines = stored(folder, tmp_path), lines_of(folder)
+    assert [row["round"] for row in run.history] == [0, 1, 2, 3, 4]
+    accuracy = [row["received/accuracy"] for row in run.history]
     assert accuracy == pytest.approx([line["received"]["accuracy"] for line in lines])
-    identifier = (folder / "wandb_id.txt").read_text().strip()
-    assert {path.stem for path in files_of(folder)} == {f"run-{identifier}"}
     result = json.loads((folder / "result.json").read_text())
     best = torch.load(folder / "models" / "best.pt", weights_only=True)
     assert best["round"] == result["received"]["best"]["round"]
+
+
+def test_a_killed_run_has_every_round_and_none_twice(tmp_path, capsys):
+    folder = tmp_path / "run"
+    options = [*SMALL, *OFFLINE, "--wandb.heatmaps", "0", "--rounds", "500"]
+    options += ["--checkpoint.every", "3", "--run_dir", str(folder)]
+    command = [sys.executable, "-m", "cwfed", "fit", *options]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=said, env=_here())
+    try:
+        while not (folder / "rounds.jsonl").is_file() or len(lines_of(folder)) < 9:
+            assert process.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    with pytest.MonkeyPatch.context() as patch:
+        Stop(patch, 12 + len(lines_of(folder)))
+        assert main(["fit", "--resume", str(folder)]) == 130
+    lock._forget()
+    # What was killed is not complete, and the command that the run tells passes it over.
+    killed, whole = folders_of(folder)
+    (command,) = re.findall(r"wandb sync .*", capsys.readouterr().err)
+    assert str(whole) in command
+    assert str(killed) not in command
+    shutil.rmtree(killed)
+    steps = [row["_step"] for row in stored(folder, tmp_path).history]
+    assert steps == [line["round"] for line in lines_of(folder)]
+
+
+def _here():
+    """Return the environment for a process that imports what this one does."""
+    # Without this process's own W&B service.
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    return own | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_a_note_that_cannot_be_read_says_nothing(tmp_path):
+    notes, place = LoggedRounds(tmp_path), tmp_path / "offline-run-1"
+    assert notes.by_folder([place]) == {}
+    notes.add(place, [1, 0])
+    own = '{"folder": "offline-run-1", "rounds": '
+    for text in ("[]", "{}", '{"folder": {}, "rounds": [1]}', "\0\n{", own + "7}", own + "[[]]}"):
+        append_atomic(notes.path, text + "\n")
+    append_atomic(notes.path, own + "[0, 1, 2")
+    assert notes.by_folder([place]) == {place: {0, 1}}
+    assert notes.by_folder([tmp_path / "another"]) == {}
 
 
 def test_from_python_a_resumed_run_may_use_another_mode_and_nothing_else(tmp_path, monkeypatch):
@@ -212,7 +269,7 @@ def test_from_python_a_resumed_run_may_use_another_mode_and_nothing_else(tmp_pat
     run = cwfed.resume(folder, wandb={"mode": "disabled"}, progress=False)
     monkeypatch.undo()
     assert len(run.rounds) == 4
-    assert [row["round"] for row in history(folder)] == [0, 1]
+    assert [row["round"] for row in stored(folder, tmp_path).history] == [0, 1]
 
 
 def test_a_folder_that_runs_have_left_is_not_the_package(tmp_path, monkeypatch):
@@ -221,13 +278,6 @@ def test_a_folder_that_runs_have_left_is_not_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", found)
     with pytest.raises(ValueError, match="found only a folder"):
         make_reporters("wandb", WandbOptions(mode="offline"), tmp_path, {})
-
-
-def test_a_damaged_record_ends_the_file(logged, tmp_path):
-    content = files_of(logged)[0].read_bytes()
-    place = content.rindex(b"train_loss")
-    (tmp_path / "a.wandb").write_bytes(content[:place] + b"\xff" * 10 + content[place + 10 :])
-    assert logged_rounds(tmp_path / "a.wandb") == {0, 1, 2}
 
 
 def test_an_interrupt_while_figures_are_freed_is_not_lost(tmp_path, monkeypatch):
@@ -250,7 +300,7 @@ def test_a_failure_of_wandb_is_said_once_and_costs_nothing_else(tmp_path, monkey
         calls.append(named["step"])
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("wandb.sdk.wandb_run.Run.log", fail)
+    monkeypatch.setattr("wandb.Run.log", fail)
     monkeypatch.setattr(logging.getLogger("cwfed"), "propagate", True)
     assert fit(tmp_path / "run", "--rounds", 2, *OFFLINE) == 0
     assert (tmp_path / "run" / "result.json").is_file()
