@@ -44,7 +44,8 @@ from cwfed.records.identity import filled, is_resolved, older_meanings
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import load_yaml
 from cwfed.runs.experiment import Experiment
-from cwfed.tracking.loggers import LoggerChoice, WandbOptions
+from cwfed.tracking.loggers import LoggerChoice
+from cwfed.tracking.wandb_options import WandbOptions
 
 COMPONENTS: dict[str, type] = {
     "data": Source,

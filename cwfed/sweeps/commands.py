@@ -32,7 +32,7 @@ from cwfed.sweeps.tracking import track, tracking
 from cwfed.sweeps.verify import PLACES, Check, find_line
 from cwfed.sweeps.verify import verify as check_line
 from cwfed.sweeps.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
-from cwfed.tracking.loggers import WandbOptions
+from cwfed.tracking.wandb_options import WandbOptions
 
 
 def run(options: Namespace) -> int:

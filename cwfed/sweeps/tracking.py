@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 from cwfed.config.files import UsageError
 from cwfed.sweeps.jobs import Job
-from cwfed.tracking.loggers import WandbOptions
+from cwfed.tracking.wandb_options import WandbOptions
 
 _LONGEST_NAME, _LONGEST_TAG = 128, 64
 """What W&B takes."""

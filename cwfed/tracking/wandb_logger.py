@@ -29,9 +29,9 @@ from cwfed.records.run_files import load_labels
 from cwfed.records.scalars import flatten
 from cwfed.records.versions import versions
 from cwfed.tracking.client_plots import summarise_run
-from cwfed.tracking.loggers import WandbMode, WandbOptions
 from cwfed.tracking.optional import GoingOn
 from cwfed.tracking.wandb_media import RoundMedia
+from cwfed.tracking.wandb_options import WandbMode, WandbOptions
 from cwfed.tracking.wandb_record import LoggedRounds, wait_until_written
 from cwfed.tracking.wandb_upload import Upload, say_how_to_upload
 

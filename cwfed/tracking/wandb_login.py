@@ -5,8 +5,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from cwfed.tracking.loggers import WandbMode, WandbOptions
 from cwfed.tracking.optional import in_short
+from cwfed.tracking.wandb_options import WandbMode, WandbOptions
 from cwfed.tracking.wandb_service import end_service
 
 _OFFLINE = "keep the run on this machine with --wandb.mode offline"

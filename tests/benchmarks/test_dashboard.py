@@ -19,7 +19,7 @@ from cwfed.sweeps.jobs import Resolver, expand
 from cwfed.sweeps.profiles import PROFILES
 from cwfed.sweeps.tables import load_table
 from cwfed.sweeps.tracking import column_tag, track
-from cwfed.tracking.loggers import WandbOptions
+from cwfed.tracking.wandb_options import WandbOptions
 
 CPU = PROFILES["cpu"]
 SNAPSHOT = Path(__file__).parent / "dashboard.json"

@@ -27,8 +27,9 @@ from cwfed.processes import lock
 from cwfed.records.atomic import append_atomic
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
-from cwfed.tracking.loggers import WandbOptions, make_reporters
+from cwfed.tracking.loggers import make_reporters
 from cwfed.tracking.wandb_logger import WandbReporter
+from cwfed.tracking.wandb_options import WandbOptions
 from cwfed.tracking.wandb_record import LoggedRounds
 
 SMALL = [

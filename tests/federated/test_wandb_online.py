@@ -20,8 +20,8 @@ from cwfed.processes import lock
 from cwfed.records.round_lines import read_lines
 from cwfed.records.scalars import flatten
 from cwfed.tracking import wandb_logger, wandb_service
-from cwfed.tracking.loggers import WandbOptions
 from cwfed.tracking.wandb_logger import WandbReporter
+from cwfed.tracking.wandb_options import WandbOptions
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
