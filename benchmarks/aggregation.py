@@ -1,4 +1,4 @@
-"""What aggregation costs: seconds against copying and multiplying as much, and bytes.
+"""Measures the cost of aggregation: seconds against copying and multiplying as much, and bytes.
 
 ``python -m benchmarks.aggregation`` times one aggregation of the four-layer CNN for CIFAR-10
 (878,538 parameters, float32) and prints medians as a Markdown table. In brackets: times the copy of

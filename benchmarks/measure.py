@@ -1,4 +1,4 @@
-"""What the benchmarks share: problems of the right size, and memory as the kernel counts it.
+"""Shared parts of the benchmarks: problems of the right size, and memory as the kernel counts it.
 
 Legend: M clients, m participants, K classes.
 """

@@ -1,4 +1,4 @@
-"""Whether a cohort fits into memory: the peak of whole rounds, checkpoints included.
+"""Measures the memory of a cohort: the peak of whole rounds, checkpoints included.
 
 ``python -m benchmarks.memory`` runs two rounds of the federated loop for 500 clients with the
 four-layer CNN for CIFAR-10 (1.76 GB a bank), with an engine that returns random models instead of

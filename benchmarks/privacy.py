@@ -1,4 +1,4 @@
-"""What an upload tells about the labels of the client that sent it.
+"""Measures what an upload tells about the labels of the client that sent it.
 
 ``python -m benchmarks.privacy --config quickstart --rounds 20`` trains methods round by round and,
 after some rounds, looks at the uploads as a curious server would: it knows the model that it sent,
@@ -35,7 +35,7 @@ METHODS = ("fedavg", "cwfedavg_no_wdr", "cwfedavg")
 
 @dataclass(frozen=True)
 class Observation:
-    """What the server holds of a round's output layers.
+    """The output layers that the server holds after a round.
 
     Attributes:
         weight_MKF: Uploaded weights.

@@ -1,4 +1,4 @@
-"""How fast a federated round is, engine by engine, beside plain PyTorch loops.
+"""Times a federated round, engine by engine, beside plain PyTorch loops.
 
 ``python -m benchmarks.speed`` measures, on generated images of the shapes of MNIST and CIFAR-10,
 a round of FedAvg with the four-layer CNN: every contender in a process of its own, one round of
@@ -68,7 +68,7 @@ class Spaced(Source):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained.
+    """A setting to be trained.
 
     Attributes:
         shape: Key of `SHAPES`.

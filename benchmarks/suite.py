@@ -8,4 +8,4 @@ FOLDER = Path(__file__).parent / "tables"
 LEDGER = Path(__file__).parent / "ledger.jsonl"
 
 SUITE = Suite("python -m benchmarks", FOLDER, LEDGER)
-"""What ``python -m benchmarks`` knows."""
+"""The tables that ``python -m benchmarks`` knows."""

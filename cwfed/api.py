@@ -31,7 +31,7 @@ from cwfed.tracking.progress import ProgressPrinter
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOT_OPTIONS = {"config", "help", "plot", "print_config", "resume", "save", "save_pfllib"}
-"""What the command line knows but a run from Python does not."""
+"""Names that the command line knows but a run from Python does not."""
 
 
 def fit(

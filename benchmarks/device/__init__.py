@@ -1,1 +1,1 @@
-"""What to do with a GPU that is lent for a few minutes; see `benchmarks.device.command`."""
+"""One command for a GPU that is lent for a few minutes; see `benchmarks.device.command`."""

@@ -1,4 +1,4 @@
-"""What to do with a GPU that is lent for a few minutes: one command, one hard deadline.
+"""One command, with one hard deadline, for a GPU that is lent for a few minutes.
 
 ``python -m benchmarks.device --budget 8m --data_dir DIR -o OUT`` runs three parts, each in
 processes of its own, so that none takes another one down and all memory is free for the next:

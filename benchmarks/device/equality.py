@@ -1,4 +1,4 @@
-"""Whether the engines agree on this machine's device: the first part of `benchmarks.device`.
+"""Compares the engines on this machine's device: the first part of `benchmarks.device`.
 
 ``python -m benchmarks.device.equality -o OUT`` runs small federations on generated images, with
 clients of unequal sizes, by the sequential engine and by each variant of the vectorized one, and
@@ -84,7 +84,7 @@ class Ragged(Partitioner):
 
 @dataclass(frozen=True)
 class Method:
-    """What is trained, and with which optimiser."""
+    """A model and its optimiser."""
 
     algorithm: Callable[[], Algorithm]
     optimizer: OptimizerFactory = lambda params: torch.optim.SGD(params, lr=0.05)

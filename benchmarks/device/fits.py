@@ -126,7 +126,7 @@ def seconds_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What short runs tell of long ones.
+    """Forecast of long runs from short ones.
 
     Attributes:
         jobs: How many at once finish the most rounds a second.

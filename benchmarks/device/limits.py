@@ -1,4 +1,4 @@
-"""What a training step must at least compute and move, and what a device can.
+"""Least work of a training step, and the most a device can do.
 
 The bytes are a lower bound: of weights, gradients and saved activations, each once for every pass
 that needs it, as if caches were perfect within an operation and useless between operations.
@@ -30,7 +30,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Peak:
-    """What the device reaches on one large operation.
+    """Rates that the device reaches on one large operation.
 
     Attributes:
         flops: Operations a second of a product of two square matrices.

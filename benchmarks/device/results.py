@@ -1,4 +1,4 @@
-"""What cells leave behind: a table and an archive, small enough to be carried away."""
+"""Results of cells: a table and an archive, small enough to be carried away."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Which cells run when: as many of them as end before a deadline, in the order of their worth."""
+"""Schedules cells: as many of them as end before a deadline, in the order of their worth."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""How fast training steps are on this machine's device: the second part of `benchmarks.device`.
+"""Times training steps on this machine's device: the second part of `benchmarks.device`.
 
 ``python -m benchmarks.device.speed --setting cnn4_20 -o OUT`` times stacked steps by each variant
 of the vectorized engine, a few clients by the sequential engine, and a plain PyTorch loop over the
@@ -49,7 +49,7 @@ _ALONE = 4
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained.
+    """A setting to be trained.
 
     Attributes:
         model: The network.

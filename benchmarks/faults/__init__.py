@@ -1,1 +1,1 @@
-"""Kills and fails a small run in every step; see `benchmarks.faults.command`."""
+"""Faults for a small run: killed and failed in every step; see `benchmarks.faults.command`."""

@@ -1,4 +1,4 @@
-"""Whether the files of a run folder are whole, and those of two runs the same."""
+"""Checks that a run folder's files are whole, and that those of two runs are the same."""
 
 import csv
 import hashlib

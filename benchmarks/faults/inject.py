@@ -37,7 +37,7 @@ _BY_DESCRIPTOR = ("write", "fsync", "ftruncate", "close")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and when.
+    """A fault and its step.
 
     Attributes:
         kind: A constant of this module or the name of a signal.

@@ -31,7 +31,7 @@ _ENGINE = ["--trainer.engine", "sequential"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended.
+    """End of a process.
 
     Attributes:
         code: Exit code; negative: killed by that signal.
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass
 class Tally:
-    """What faults of one kind did.
+    """Tally of the faults of one kind.
 
     Attributes:
         injected: How many.

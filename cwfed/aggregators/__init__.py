@@ -1,4 +1,7 @@
-"""Server side of every method."""
+"""The server side of every method: one small class a file.
+
+An aggregator knows uploads by name, never a client's data, a model's code or a file.
+"""
 
 from cwfed.aggregators.base import Aggregator, ServerContext, ServerState
 from cwfed.aggregators.by_hand import aggregate, make_server

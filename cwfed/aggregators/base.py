@@ -32,7 +32,7 @@ def _only_one(index: int) -> Mapping[str, Tensor]:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What the server knows from the start.
+    """Facts that the server knows from the start.
 
     Attributes:
         num_samples_M: Training samples n_i of every client, int64 ``[M]``.
@@ -57,7 +57,7 @@ class ServerContext:
 
 
 class Clients(Protocol):
-    """What the server may have clients compute on their own data."""
+    """Computations that the server may ask clients to do on their own data."""
 
     def loss(self, clients: Tensor, models: Bank, part: str) -> Tensor:
         """Return the mean cross-entropy of each client's row on one part of its data.
@@ -87,7 +87,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class ServerRound:
-    """What reaches the server in a round.
+    """Uploads that reach the server in a round.
 
     Attributes:
         uploads: The last upload of every client, ``[M, ...]`` by name; the common initialisation
@@ -108,7 +108,7 @@ class ServerRound:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the clients receive.
+    """Models that the clients receive.
 
     Attributes:
         models: With which every client would start the next round, ``[M, ...]`` by name.

@@ -1,4 +1,4 @@
-"""What runs say beside each other: seeds, rankings, verdicts, in numbers and words.
+"""Comparison of runs: seeds, rankings, verdicts, in numbers and words.
 
 Here it is worked out once, for terminal, page, tables and dashboards; nothing here draws.
 """

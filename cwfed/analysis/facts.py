@@ -1,4 +1,4 @@
-"""What a page says of one run: names, hashes, figures.
+"""Facts of one run, as a page shows them: names, hashes, figures.
 
 Legend: M clients.
 """
@@ -48,7 +48,7 @@ class Facts:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """True if the run came to its end."""
         return self.run.result is not None
 
     @property

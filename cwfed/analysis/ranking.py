@@ -50,12 +50,12 @@ class Ranking(Generic[Method]):
 
     @property
     def leaders(self) -> tuple[Method, ...]:
-        """What is marked as the best: `first`, where there are others to be compared with."""
+        """The method that is marked as the best: `first`, if others are compared with it."""
         return self.first if len(self.order) > 1 else ()
 
     @property
     def standing(self) -> Standing:
-        """How the first stands to the second."""
+        """The first method's standing to the second."""
         if len(self.order) < 2:
             return "alone" if self.order else "none"
         if len(self.first) > 1:

@@ -1,4 +1,4 @@
-"""Whether the weight distribution regulariser (WDR) worked, in words, and the rule behind them.
+"""Verdict on the weight distribution regulariser (WDR), in words, and the rule behind them.
 
 R is the distance of a client's label distribution from the distribution of its output layer's row
 norms. Before training the norms are all but equal, so R starts at what separates the labels from

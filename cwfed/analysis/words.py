@@ -1,4 +1,4 @@
-"""What the runs say, in plain words: who wins, on which clients, and at what cost.
+"""The message of runs, in plain words: who wins, on which clients, and at what cost.
 
 Every sentence is worked out from finished runs of one setting, over the seeds that
 `cwfed.analysis.ranking` compares them on.
@@ -30,7 +30,7 @@ RULES = {
     "part; seconds of a round of the whole federation, evaluations included.",
     "WDR": RULE,
 }
-"""How the sentences come about, by title; the page prints them."""
+"""The rules behind the sentences, by title; the page prints them."""
 
 _MOST_NAMED = 20
 """Clients that are named one by one."""

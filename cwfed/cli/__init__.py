@@ -1,4 +1,7 @@
-"""The command line."""
+"""The command line: one module a command.
+
+It parses, prints and returns exit codes; whatever it starts lives below it.
+"""
 
 from cwfed.cli.main import main
 

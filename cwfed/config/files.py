@@ -1,4 +1,4 @@
-"""Where configuration files are found, and in which order they count."""
+"""Finds configuration files and puts them in the order in which they count."""
 
 import json
 from collections.abc import Mapping, Sequence

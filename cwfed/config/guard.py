@@ -1,4 +1,4 @@
-"""What fails while a run is set up becomes one line."""
+"""Turns a failure while a run is set up into one line."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Which modules a configuration may name, so that reading one from elsewhere can be safe."""
+"""Limits the modules that a configuration may name: reading one from elsewhere can be safe."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a person has written on the command line and in configuration files, before it is parsed."""
+"""Values as they stand on the command line and in configuration files, before they are parsed."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

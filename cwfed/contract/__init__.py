@@ -1,4 +1,4 @@
-"""What is known of a model: its output layer, its blocks, its buffers.
+"""Knowledge of a model: its output layer, its blocks, its buffers.
 
 Here lives how that is found out and checked; no model of its own, no training.
 """

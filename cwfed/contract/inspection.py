@@ -1,4 +1,4 @@
-"""What the suite needs to know of a model: its output layer, its blocks, its buffers.
+"""Finds what the suite needs to know of a model: its output layer, its blocks, its buffers.
 
 Any ``nn.Module`` works that maps ``[B, C, H, W]`` to logits ``[B, K]`` through an output layer
 with a ``weight`` of shape ``[K, F]``. The layer is named, not guessed: by the model's attribute

@@ -1,1 +1,4 @@
-"""Data: sources, partitions, and the clients' batches."""
+"""Data: sources, decoding and caches, partitions, and the clients' batches.
+
+Nothing here knows a model, a method or a round's outcome.
+"""

@@ -64,7 +64,7 @@ def unpickle_arrays(content: bytes) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Function:
-    """What stands for a function of NumPy."""
+    """A stand-in for a function of NumPy."""
 
     name: str
 

@@ -62,7 +62,7 @@ def cache_key(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
     """
     root = os.path.commonpath([os.path.abspath(path.parent) for path in files])
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        digests = list(pool.map(_file_digest, files))
+        digests = list(pool.map(_file_checksum, files))
     names = [Path(os.path.relpath(path, root)).as_posix() for path in files]
     content = {
         "format": FORMAT_VERSION,
@@ -292,7 +292,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _file_digest(path: Path) -> str:
+def _file_checksum(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(CHUNK):

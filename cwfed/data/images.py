@@ -10,7 +10,7 @@ from cwfed.data.limits import require_classes
 from cwfed.data.source_order import SourceOrder
 
 Scaling = Literal["pixels", "none"]
-"""What a model gets of a sample: ``pixels`` are scaled from 0 … 255 to [-1, 1], others pass."""
+"""Scaling of samples for a model: ``pixels`` are scaled from 0 … 255 to [-1, 1], others pass."""
 
 
 def normalise(pixels: Tensor, dtype: torch.dtype, most: Tensor | int = 255) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much a file from elsewhere may ask for: a small file can unpack to more than there is.
+"""Limits on what a file from elsewhere may ask for: a small file can unpack to more than there is.
 
 Legend: N samples, C channels, H x W pixels.
 """
@@ -19,7 +19,7 @@ MOST_PFLLIB = 1 << 31
 """Bytes that a client's file may unpack to; half of Tiny ImageNet as floats has as many."""
 
 MOST_PFLLIB_RATIO = 200
-"""How much smaller floats of images may be packed; those of MNIST are at a thirtieth."""
+"""The most by which floats of images may be packed; those of MNIST are at a thirtieth."""
 
 
 MOST_CLASSES = 1 << 15

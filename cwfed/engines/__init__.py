@@ -1,4 +1,4 @@
-"""How a cohort of clients is trained: the contract of engines, the reference, and their selection.
+"""Training of a cohort of clients: the contract of engines, the reference, their selection.
 
 No engine knows what a server does with the models.
 """

@@ -32,7 +32,7 @@ MEMORY_FORMATS: dict[MemoryFormat, torch.memory_format] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What local training is, whoever carries it out.
+    """Local training, whoever carries it out.
 
     Attributes:
         model: A network in its initial state; engines may use it as a workspace.

@@ -1,4 +1,4 @@
-"""Which layout convolutions have in memory: what the options leave open is settled here."""
+"""Settles the layout of convolutions in memory where the options leave it open."""
 
 import logging
 from copy import deepcopy

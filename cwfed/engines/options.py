@@ -18,7 +18,7 @@ MOST_THREADS = 1024
 
 @dataclass
 class TrainerOptions:
-    """Where and how the numbers are computed.
+    """Place and way of computing the numbers.
 
     What is left open is settled when a run starts and written to its ``config.yaml``.
 

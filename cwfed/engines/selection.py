@@ -1,4 +1,4 @@
-"""Which engine trains a run: what the options leave open is settled here, and why."""
+"""Selects the engine of a run where the options leave it open, and says why."""
 
 import logging
 import os

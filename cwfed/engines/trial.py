@@ -1,4 +1,4 @@
-"""Whether local training gets through its first steps: tried, not looked up."""
+"""Tries the first steps of local training before a run."""
 
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""What happens around the rounds: hooks for files, loggers and progress."""
+"""Hooks around the rounds: for files, loggers and progress."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Where server and clients meet: what one asks of the other before and during the rounds."""
+"""Questions of the server to its clients, before and during the rounds."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -16,7 +16,7 @@ from cwfed.objectives.base import Objective
 
 
 class EngineClients:
-    """What the server may ask of clients, computed by the engine.
+    """Answers of clients to the server, computed by the engine.
 
     Args:
         engine: Scores cohorts.

@@ -105,7 +105,7 @@ class CheckpointOptions:
 
 @dataclass
 class SnapshotOptions:
-    """What is kept for the figures of a run: norms of the output layers, who learned from whom.
+    """Arrays that are kept for a run's plots: norms of the output layers, who learned from whom.
 
     Attributes:
         every: Rounds between snapshots; round 0 and the last always have one. null spreads about 50

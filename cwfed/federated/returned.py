@@ -1,4 +1,4 @@
-"""What an aggregator returns is of the kind that a checkpoint of the run holds.
+"""Checks that an aggregator returns what a checkpoint of the run can hold.
 
 A run whose state grew a key would go on for hours, and no checkpoint of it could be resumed from.
 """

@@ -1,4 +1,4 @@
-"""Which clients take part in a round."""
+"""Samples the clients that take part in a round."""
 
 import torch
 

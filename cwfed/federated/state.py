@@ -1,4 +1,4 @@
-"""What evolves over the rounds of a run: a value that the loop owns and the checkpoint saves.
+"""State that evolves over the rounds of a run: a value that the loop owns and the checkpoint saves.
 
 Legend: M clients.
 """

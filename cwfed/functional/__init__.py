@@ -1,1 +1,4 @@
-"""Pure functions on tensors: the mathematics, free of any framework."""
+"""Pure functions on tensors: the mathematics of methods, partitions and measures.
+
+No class that keeps state, no file, no framework but PyTorch and NumPy, no global setting.
+"""

@@ -1,4 +1,4 @@
-"""What clustered federated learning looks at before it splits a cluster.
+"""Clustered federated learning: the norms and similarities that decide on a split.
 
 Legend: m members of a cluster; updates are ``ΔW_i = upload - start`` over all parameters.
 """

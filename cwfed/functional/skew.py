@@ -1,4 +1,4 @@
-"""How unlike each other the clients of a partition are, measured on label counts.
+"""Measures of how unlike the clients of a partition are, on label counts.
 
 Legend: M clients, K classes.
 """

@@ -1,4 +1,4 @@
-"""What a person asks of a run, checked as far as no data are needed."""
+"""Plans a run from what a person asks, checked as far as no data are needed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from cwfed.runs.experiment import blaming
 from cwfed.runs.folder import require_empty
 
 _CHANGEABLE = ("--rounds", "--data_dir", "--wandb.mode", "--faults.policy")
-"""What a resumed run may do otherwise, since no number of the rounds before depends on it."""
+"""Options that a resumed run may change, since no number of the rounds before depends on it."""
 
 
 @dataclass
 class FitPlan:
-    """What a command asks for, checked as far as no data are needed.
+    """A run to be started or resumed, checked as far as no data are needed.
 
     Attributes:
         parser: The parser that made the configuration.
@@ -44,7 +44,7 @@ class FitPlan:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to do."""
+        """True if there is nothing left to do."""
         return self.resume and not self.longer and is_finished(self.path)
 
 

@@ -98,7 +98,6 @@ def _announce(run: PreparedRun, path: Path, state: FederatedState | None) -> Non
         experiment.algorithm.name,
         images.name,
         len(images),
-        len(images),
         images.kind,
         ", scaled to [-1, 1]" if images.scaling == "pixels" else "",
         images.num_classes,

@@ -1,9 +1,9 @@
-"""What a machine has run out of, whoever is blamed for it: memory, processes, threads."""
+"""Names what a machine has run out of, whoever is blamed: memory, processes, threads."""
 
 from collections.abc import Iterator
 
 LIMITED = "the system limits processes and threads (ulimit -u): fewer workers need less"
-"""What can be done where no process or thread can be started."""
+"""Advice where no process or thread can be started."""
 
 _NO_MEMORY = (
     "can't allocate memory",

@@ -1,4 +1,4 @@
-"""Where all text for a person's terminal goes: plain, harmless, and never a reason to end a run."""
+"""Writes text to a person's terminal: plain, harmless, and never a reason to end a run."""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""Models and the contract by which the suite finds their output layer."""
+"""Built-in networks and output layers.
+
+A model maps images to logits; it knows no client and no method.
+"""
 
 from cwfed.contract.inspection import (
     DATA_ARGUMENTS,

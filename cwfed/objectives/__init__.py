@@ -1,4 +1,7 @@
-"""Loss terms of local training."""
+"""Loss terms of local training: one small class a file.
+
+A term never calls the model; it gets logits, features and parameters by name.
+"""
 
 from cwfed.objectives.attention import AttentionProximal
 from cwfed.objectives.base import ClientContext, Objective, ObjectiveTerm, Step

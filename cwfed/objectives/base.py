@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Step:
-    """What one training step offers to the terms.
+    """Tensors that one training step offers to the terms.
 
     Attributes:
         logits_BK: The model's output.
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What a term may know of the client it trains.
+    """Facts that a term may know of the client it trains.
 
     Attributes:
         p_K: Class distribution of its labels, ``[K]``.
@@ -86,7 +86,7 @@ class Objective:
 
     @property
     def needs_features(self) -> bool:
-        """Whether any term that counts asks for features."""
+        """True if any term that counts asks for features."""
         return any(term.needs_features for term in self.terms if term.weight)
 
     def __call__(self, step: Step, client: ClientContext) -> Tensor:

@@ -16,7 +16,7 @@ Line = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Curves:
-    """What is drawn of one run.
+    """Curves of one run.
 
     Attributes:
         label: Name of the run.

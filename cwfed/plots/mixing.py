@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GROUPS = {"output": "output layer", "base": "first layer"}
-"""What a run's snapshots hold matrices of, in words."""
+"""Names of the matrices in a run's snapshots, in words."""
 
 
 def mixing_figure(matrices: Mapping[str, np.ndarray], *, title: str = "") -> "Figure":

@@ -1,4 +1,4 @@
-"""What the figures share: colours, ticks, sizes, and how they become bytes."""
+"""Shared style of the plots: colours, ticks, sizes, and how they become bytes."""
 
 import io
 from collections.abc import Iterator

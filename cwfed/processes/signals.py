@@ -11,7 +11,7 @@ STOPPING = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
     if hasattr(signal, name)
 )
-"""What ends a run: Ctrl-C, a polite end, a closed terminal, a cluster's warning."""
+"""Signals that end a run: Ctrl-C, a polite end, a closed terminal, a cluster's warning."""
 
 
 @contextmanager

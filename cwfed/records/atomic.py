@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 TEMPORARY = ".tmp"
-"""How the hidden files end that a kill may leave; the next start removes them."""
+"""Suffix of the hidden files that a kill may leave; the next start removes them."""
 
 _FLAGS = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_SYNC = {errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES}
-"""What file systems say that cannot make a folder durable."""
+"""Errors of file systems that cannot make a folder durable."""
 
 
 class HashingWriter:

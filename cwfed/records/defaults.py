@@ -232,4 +232,4 @@ VERSION_1: Mapping[str, Any] = {
 CHANGES: Mapping[int, Mapping[str, Any]] = {
     2: {"FedAMP.alpha": None, "FedAMP.sigma": 10.0},
 }
-"""What a version's defaults are where they differ from those of the version before."""
+"""A version's defaults where they differ from those of the version before."""

@@ -1,4 +1,4 @@
-"""Whether a run has ended, and with what result."""
+"""Finds out if a run has ended, and its result."""
 
 from pathlib import Path
 from typing import Any

@@ -55,7 +55,7 @@ _RESOLVED = {
     "data", "partition", "model", "algorithm", "seed", "rounds", "participation", "val_fraction",
     "wdr_lambda", "head", "client", "released_code",
 }  # fmt: skip
-"""What every resolved configuration states; one that a person writes leaves something out."""
+"""Options that every resolved configuration states; one by a person leaves something out."""
 
 _FIRST_TRAINER_OPTIONS = ("precision", "matmul_precision")
 _FIRST_PLACES = ("run_dir", "data_dir", "logger", "wandb", "checkpoint", "snapshots", "figures")

@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 Part = Literal["train", "val", "test"]
 PARTS: tuple[Part, ...] = ("train", "val", "test")
 Origin = Mapping[str, str | int | float]
-"""How a partition came about, for people: plain values by name."""
+"""Origin of a partition, for people: plain values by name."""
 
 
 MOST_ORIGIN = 20
@@ -56,7 +56,7 @@ class ClientSplit:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """Which client holds which sample, and what for; equality is that of `hash`.
+    """A partition: the samples of each client, and their use; equality is that of `hash`.
 
     Attributes:
         dataset_hash: Content hash of the data set.

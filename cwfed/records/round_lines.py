@@ -35,7 +35,7 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a file of rounds holds.
+    """Content of a file of rounds.
 
     Attributes:
         lines: The rounds 0, 1, 2, ... up to the first line that is damaged, checksums aside.

@@ -29,7 +29,7 @@ Part = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """What a run folder says; a run that is still going is read as far as it has come.
+    """A run folder, read; a run that is still going is read as far as it has come.
 
     Attributes:
         path: The folder.

@@ -1,4 +1,4 @@
-"""What a run leaves beside its rounds, read with care: the result, the label counts, the clients.
+"""Reads what a run leaves beside its rounds, with care: result, label counts, clients.
 
 Each is told by its file's name where it is not what was written. Files of earlier versions, which
 have no checksums, are read with their fields checked.

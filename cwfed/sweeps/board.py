@@ -1,4 +1,4 @@
-"""What a runner shows while it works: live bars on a terminal, plain lines elsewhere."""
+"""Progress of a runner: live bars on a terminal, plain lines elsewhere."""
 
 from types import TracebackType
 

@@ -1,4 +1,4 @@
-"""What the commands for tables do, but for ``list``."""
+"""The commands for tables, but for ``list``."""
 
 import os
 import sys
@@ -18,6 +18,7 @@ from cwfed.sweeps.board import Board
 from cwfed.sweeps.estimate import Estimator, clock
 from cwfed.sweeps.fields import choose
 from cwfed.sweeps.finished import find_finished
+from cwfed.sweeps.job_store import DONE, FAILED, OPEN, SKIPPED, JobStore
 from cwfed.sweeps.jobs import Job, Resolver, check_only, expand, select_shard, unique
 from cwfed.sweeps.launch import devices, has_warm
 from cwfed.sweeps.ledger import read_ledger
@@ -31,7 +32,6 @@ from cwfed.sweeps.summary import sections
 from cwfed.sweeps.tracking import track, tracking
 from cwfed.sweeps.verify import PLACES, Check, find_line
 from cwfed.sweeps.verify import verify as check_line
-from cwfed.sweeps.workplace import DONE, FAILED, OPEN, SKIPPED, Workplace
 from cwfed.tracking.wandb_options import WandbOptions
 
 
@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
         discard=profile.generated,
         budget=options.budget,
     )
-    place = Workplace(_runs(options))
+    place = JobStore(_runs(options))
     with Board(len(jobs)) as board:
         _announce(jobs, place, estimator, len(settings.slots), board)
         runner = Runner(jobs, place, settings, estimator, board)
@@ -71,7 +71,7 @@ def status(options: Namespace) -> int:
     """Print what has become of each job."""
     profile = _profile(options)
     jobs = _jobs(options, _cells(options, profile))
-    place, terminal = Workplace(_runs(options)), Terminal()
+    place, terminal = JobStore(_runs(options)), Terminal()
     estimator = Estimator(read_ledger(_ledger(options, profile)))
     counts: Counter[str] = Counter()
     left = 0.0
@@ -203,7 +203,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 
 
 def _announce(
-    jobs: Sequence[Job], place: Workplace, estimator: Estimator, slots: int, board: Board
+    jobs: Sequence[Job], place: JobStore, estimator: Estimator, slots: int, board: Board
 ) -> None:
     """Say what there is to do, how long it takes and what it needs."""
     states = {job.key: place.state(job)[0] for job in jobs}

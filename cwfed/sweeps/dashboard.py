@@ -22,13 +22,13 @@ from cwfed.sweeps.tracking import column_tag
 _SORTED_BY = "received/best_accuracy"
 _COLUMNS = (_SORTED_BY, "post_local/best_accuracy", "mean_R", "bytes/total", "seconds/total")
 _GENERATED = re.compile(r"[a-z0-9]{9,13}")
-"""What the package makes up to tell panels and sets of runs apart."""
+"""Identifiers that the package makes up to tell panels and sets of runs apart."""
 _LINE = 100
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    """What is to be saved.
+    """Workspace and report to be saved.
 
     Attributes:
         workspace: Panels over all runs of the project; a ``wandb_workspaces`` ``Workspace``.

@@ -1,4 +1,4 @@
-"""What a job will take: from finished jobs where there are some, else from its arithmetic.
+"""Estimates the time of a job: from finished jobs where there are some, else from its arithmetic.
 
 Legend: M clients, D parameters.
 """

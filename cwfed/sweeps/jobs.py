@@ -58,7 +58,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What people call the job."""
+        """The job's name for people."""
         return f"{self.table}/{self.row}/{self.column} seed {self.seed}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 LABELS = {"received": "received", "post_local": "after local training"}
-"""What is scored, in words."""
+"""Scores, in words."""
 
 _WIDTH, _HEIGHT = 24, 8
 """Columns of a report's grid, and of these rows those that a panel is high."""

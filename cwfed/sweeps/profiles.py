@@ -9,7 +9,7 @@ from cwfed.config.files import find_config, load_mapping
 
 @dataclass(frozen=True)
 class Profile:
-    """How much of the protocol is followed.
+    """A share of the protocol.
 
     Attributes:
         name: What a person types.

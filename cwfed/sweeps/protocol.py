@@ -1,4 +1,4 @@
-"""What a profile changes in a cell, once the cell's configuration is known."""
+"""Changes of a profile to a cell, once the cell's configuration is known."""
 
 from collections.abc import Mapping
 from dataclasses import fields

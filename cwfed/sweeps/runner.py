@@ -22,10 +22,10 @@ from cwfed.records.names import CHECKPOINTS
 from cwfed.sweeps.board import Board
 from cwfed.sweeps.estimate import Estimator
 from cwfed.sweeps.finished import cpu_name, describe_run
+from cwfed.sweeps.job_store import DONE, FAILED, RUNNING, SKIPPED, JobStore
 from cwfed.sweeps.jobs import Job
 from cwfed.sweeps.launch import Cold, Started, Warm
 from cwfed.sweeps.ledger import append
-from cwfed.sweeps.workplace import DONE, FAILED, RUNNING, SKIPPED, Workplace
 
 STOPPED = "stopped"
 _TICK = 0.1
@@ -33,7 +33,7 @@ _TICK = 0.1
 
 @dataclass
 class Settings:
-    """How jobs are run.
+    """Settings by which jobs are run.
 
     Attributes:
         ledger: File that takes a line of each finished job.
@@ -75,7 +75,7 @@ class Runner:
     def __init__(
         self,
         jobs: Sequence[Job],
-        place: Workplace,
+        place: JobStore,
         settings: Settings,
         estimator: Estimator,
         board: Board,

@@ -1,4 +1,4 @@
-"""How much figures differ from partition to partition and from seed to seed, and what follows.
+"""Measures how much figures differ over partitions and seeds, and the tolerance that follows.
 
 A published figure is one number. Ours differs from it, even if all is the same, as one run differs
 from another. Two single runs differ by less than ``1.96 sqrt(2)`` standard deviations of one with
@@ -62,7 +62,7 @@ class Spread:
 
     @property
     def limit(self) -> float:
-        """What two runs differ by less than, with probability 0.95."""
+        """The difference that two runs stay below with probability 0.95."""
         return LIMIT * self.total
 
     @property

@@ -1,4 +1,4 @@
-"""What a table says: figures of finished runs beside published ones, with a verdict each.
+"""Content of a table: figures of finished runs beside published ones, with a verdict each.
 
 Runs of fewer rounds than the protocol's, or on generated data, never stand in the same section as
 those that follow it, and are never judged against published figures.
@@ -81,7 +81,7 @@ class Section:
 
     @property
     def label(self) -> str:
-        """What every heading of these figures says."""
+        """The words that every heading of these figures has."""
         if not self.scaled:
             return f"{self.rounds:,} rounds"
         label = f"{self.rounds:,} of {self.table.protocol_rounds:,} rounds"
@@ -93,7 +93,7 @@ class Section:
 
     @property
     def partitions(self) -> str:
-        """Which partitions the runs are on; empty where there are no runs."""
+        """The partitions of the runs; empty where there are no runs."""
         said = sorted({partition_text(line) for line in self.runs()} - {""})
         return f"Partition: {'; '.join(said)}." if said else ""
 

@@ -12,7 +12,7 @@ from cwfed.sweeps.jobs import Job
 from cwfed.tracking.wandb_options import WandbOptions
 
 _LONGEST_NAME, _LONGEST_TAG = 128, 64
-"""What W&B takes."""
+"""The most that W&B takes."""
 
 
 def tracking(options: Namespace) -> WandbOptions | None:

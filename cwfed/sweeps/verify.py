@@ -31,7 +31,7 @@ _ROUNDING = 1e-6
 
 @dataclass
 class Check:
-    """How a run is checked.
+    """Settings of a check.
 
     Attributes:
         rounds: Run only so many.

@@ -1,4 +1,4 @@
-"""What a run can do without: dashboards and figures."""
+"""Lets a run go on without what it can do without: dashboards and plots."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whether and how a run can be logged to Weights & Biases, found out before it begins."""
+"""Finds out, before a run begins, if it can be logged to Weights & Biases."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What Weights & Biases gets of a round beside numbers: histograms, heat maps, a table of clients.
+"""Media of a round for Weights & Biases: histograms, heat maps, a table of clients.
 
 Legend: K classes.
 """

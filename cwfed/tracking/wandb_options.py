@@ -1,4 +1,4 @@
-"""What a run is asked to send to Weights & Biases."""
+"""Options of logging to Weights & Biases."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +13,7 @@ _NOT_IN_PROJECTS = "/\\#?%:"
 
 @dataclass
 class WandbOptions:
-    """What ``--logger wandb`` sends to Weights & Biases, and where.
+    """Content and place of what ``--logger wandb`` sends to Weights & Biases.
 
     Attributes:
         project: The project.

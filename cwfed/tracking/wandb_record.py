@@ -1,4 +1,4 @@
-"""Which rounds W&B has, by our own record: its files are not ours to read."""
+"""Our own record of the rounds that W&B has: its files are not ours to read."""
 
 import json
 from collections.abc import Iterable, Sequence

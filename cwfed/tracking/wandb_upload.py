@@ -1,4 +1,4 @@
-"""Whether a run reaches the server of Weights & Biases, and what is said of it on the terminal."""
+"""Tells on the terminal if a run reaches the server of Weights & Biases."""
 
 import logging
 import shlex

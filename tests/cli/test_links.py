@@ -12,9 +12,9 @@ from cwfed.config.files import UsageError
 from cwfed.processes.lock import unlocked_afterwards
 from cwfed.records.atomic import append_atomic
 from cwfed.sweeps.finished import describe_run
+from cwfed.sweeps.job_store import JobStore
 from cwfed.sweeps.jobs import Job
 from cwfed.sweeps.ledger import append, read_ledger
-from cwfed.sweeps.workplace import Workplace
 
 FIT = [
     *("--config", "quickstart", "--data", "SyntheticImages", "--data.image_size", "16"),
@@ -188,7 +188,7 @@ def test_a_ledger_is_no_link(tmp_path):
 def test_links_in_the_folder_of_a_tables_runs_are_refused(tmp_path, victim, name):
     config = {"data": {"class_path": "a.B"}, "algorithm": {"name": "m"}, "partition": {}}
     job = Job("t", "r", "c", "cpu", 0, 1, "k" * 64, "c" * 64, config)
-    place = Workplace(tmp_path / "runs")
+    place = JobStore(tmp_path / "runs")
     path = {"cells": place.cells, "folder": place.folder(job)}.get(name, place.file(job, name))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(victim)

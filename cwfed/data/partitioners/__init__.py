@@ -1,4 +1,7 @@
-"""How a data set is divided among clients: one small class for each protocol."""
+"""Division of a data set among clients: one small class for each protocol.
+
+A partitioner sees labels and numbers of samples, never a model or a round.
+"""
 
 from cwfed.data.partitioners.base import Partitioner
 from cwfed.data.partitioners.own import IID, Dirichlet, Pathological

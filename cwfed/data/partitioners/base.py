@@ -1,4 +1,4 @@
-"""What a partitioner is."""
+"""The contract of partitioners."""
 
 from abc import ABC, abstractmethod
 

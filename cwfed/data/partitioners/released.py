@@ -21,7 +21,7 @@ CONTENT = "content: by label, then by SHA-256 of the image"
 
 
 class Released(Partitioner):
-    """What both published partitions share: a seed of their own, and an order of the samples.
+    """Shared part of both published partitions: a seed of their own, and an order of the samples.
 
     How many samples of each class a client holds depends on the class sizes alone. Which samples
     these are depends on the order in which they stand when they are dealt.

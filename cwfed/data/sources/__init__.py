@@ -1,4 +1,7 @@
-"""Sources of images: public data sets, files of one's own, generated images."""
+"""Sources of images: public data sets, files of one's own, generated images.
+
+A source reads and decodes; it divides nothing.
+"""
 
 from cwfed.data.sources.base import Source, default_data_dir
 from cwfed.data.sources.digits import Digits

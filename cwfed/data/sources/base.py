@@ -1,4 +1,4 @@
-"""What a source of images is, and the way from files through the cache to `ImageData`."""
+"""The contract of sources of images, and the way from files through the cache to `ImageData`."""
 
 import logging
 import os
@@ -51,7 +51,7 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a source hands over once its files are read.
+    """Samples that a source hands over once its files are read.
 
     Attributes:
         samples: The decoded samples.

@@ -31,7 +31,7 @@ _MEMBER = "data.npy"
 _RATIO_FROM = 1 << 28
 _AT_ONCE = 1024
 _NEAR = 1e-4
-"""How far a float may be from that of an 8-bit pixel: far below half a step, 0.0039."""
+"""The most that a float may differ from that of an 8-bit pixel: far below half a step, 0.0039."""
 
 
 class PFLlib(FileSource):

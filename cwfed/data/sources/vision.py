@@ -184,7 +184,7 @@ class MNIST(KnownImages):
 
 
 class _CIFAR(KnownImages):
-    """What both CIFAR data sets share."""
+    """Shared part of both CIFAR data sets."""
 
     shape = (3, 32, 32)
     torchvision_class: ClassVar[Any]

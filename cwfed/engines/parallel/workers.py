@@ -27,7 +27,7 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is asked to do.
+    """A task for a worker.
 
     Attributes:
         client: Id, for messages.

@@ -1,4 +1,4 @@
-"""Which clients train side by side, for how many steps, and the Lightning module that runs them.
+"""Clients that train side by side, their steps, and the Lightning module that runs them.
 
 Clients whose batches have the same size can be stacked. Sorted by their number of steps,
 descending, those that still have batches are always a prefix of the stack.
@@ -17,7 +17,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 Widths = Callable[[int], int]
-"""How many rows a step computes, given how many clients still have batches."""
+"""The rows that a step computes, given how many clients still have batches."""
 
 
 class Chunk:

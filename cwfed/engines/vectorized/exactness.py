@@ -1,4 +1,4 @@
-"""Whether stacked clients train as each one would alone: measured, not looked up.
+"""Measures whether stacked clients train as each one would alone.
 
 Legend: B samples of a batch.
 """

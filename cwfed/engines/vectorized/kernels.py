@@ -1,4 +1,4 @@
-"""How the gradients of stacked clients are computed.
+"""Computes the gradients of stacked clients.
 
 Legend: w clients side by side, B samples of a batch, C and O channels, K entries of a filter.
 """

@@ -1,4 +1,4 @@
-"""How many clients fit on the device side by side."""
+"""Counts the clients that fit on the device side by side."""
 
 import os
 from collections.abc import Callable

@@ -85,7 +85,7 @@ class Program:
 
 
 class Runner(Protocol):
-    """How the steps of a program are carried out.
+    """Execution of a program's steps.
 
     Attributes:
         program: The step.

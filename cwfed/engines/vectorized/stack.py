@@ -17,7 +17,7 @@ Tensors = dict[str, Tensor]
 
 
 class Rows(NamedTuple):
-    """What the local objective needs of some clients (``[w, ...]``) or of one (``[...]``).
+    """Values that the local objective needs of some clients (``[w, ...]``) or of one (``[...]``).
 
     Attributes:
         leaves: Parameters that are trained.

@@ -1,4 +1,4 @@
-"""How long stacked training steps take, kernel by kernel."""
+"""Times stacked training steps, kernel by kernel."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Which run folders a page is about."""
+"""Finds the run folders of a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

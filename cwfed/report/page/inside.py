@@ -1,4 +1,4 @@
-"""What a page shows of the inside of runs: curves, partitions, norms and mixing by round.
+"""The inside of runs on a page: curves, partitions, norms and mixing by round.
 
 Legend: T snapshots, M clients, K classes.
 """

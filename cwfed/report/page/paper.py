@@ -17,7 +17,7 @@ from cwfed.report.tables import Published, Table
 
 @dataclass(frozen=True)
 class Cell:
-    """What a figure of the table belongs to.
+    """Row and column of a figure of the table.
 
     Attributes:
         algorithm: Name of the method's configuration.

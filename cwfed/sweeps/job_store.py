@@ -1,4 +1,4 @@
-"""Where jobs leave their files, and what those say of a job.
+"""The folder in which jobs leave their files, and the state of a job by these.
 
 Below ``RUNS/cells`` a job has a run folder and beside it, under the same name, ``.yaml`` (the
 resolved configuration), ``.log`` (what was printed), ``.failed.json`` (why it failed) and
@@ -41,7 +41,7 @@ _SUFFIXES = (".yaml", ".log", ".failed.json", ".lock")
 _TAIL = 20
 
 
-class Workplace:
+class JobStore:
     """The files of all jobs.
 
     Args:
