@@ -86,7 +86,8 @@ class Engine(ABC):
             start: Their models, ``[m, ...]`` by name; row i is that of ``clients[i]``. They may be
                 views of what the server keeps: an engine does not write into them.
             anchors: What proximal terms pull towards, as `start`; the same object where that is
-                what training starts from.
+                what training starts from. Taken client by client, by `stacking.row`, they need no
+                further memory.
             phase: What is trained and for how long.
             objective: The local objective of the phase.
 

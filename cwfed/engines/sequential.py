@@ -88,7 +88,8 @@ class SequentialEngine(Engine):
         losses = []
         for position, client in enumerate(clients):
             load_row(self.module.model, start, position)
-            anchor = {name: anchors[name][position] for name in contract.parameters}
+            pulling = row(anchors, position)
+            anchor = {name: pulling[name] for name in contract.parameters}
             context = replace(self.workload.contexts[client], anchor=anchor)
             self.module.bind(context, objective, phase.names(contract))
             loader = data.training_loader(client, round_, phase.epochs, phase.plan)

@@ -11,7 +11,7 @@ from cwfed.aggregators.banks import take_rows
 from cwfed.aggregators.base import Aggregator, ServerContext
 from cwfed.data.federated import Part
 from cwfed.engines.base import Engine
-from cwfed.functional.stacking import Bank
+from cwfed.functional.stacking import Bank, ScatteredRows
 from cwfed.objectives.base import Objective
 
 
@@ -39,9 +39,15 @@ class EngineClients:
 
 
 def cohort_rows(start: Bank, anchors: Bank, clients: Sequence[int]) -> tuple[Bank, Bank]:
-    """Return the clients' rows of two banks, ``[m, ...]`` by name; once where they are one bank."""
+    """Return the clients' rows of two banks, ``[m, ...]`` by name; once where they are one bank.
+
+    Anchors are read a client at a time: where a copy would be needed, they stay where they are.
+    """
     rows = take_rows(start, clients)
-    return rows, rows if anchors is start else take_rows(anchors, clients)
+    if anchors is start:
+        return rows, rows
+    everybody = rows is start
+    return rows, anchors if everybody else ScatteredRows(anchors, clients)
 
 
 def with_server_values(

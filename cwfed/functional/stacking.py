@@ -47,7 +47,49 @@ def replicate(state: Mapping[str, Tensor], size: int) -> dict[str, Tensor]:
 
 def row(bank: Bank, index: int) -> dict[str, Tensor]:
     """Return one client's model as views into the bank."""
+    bank, (index,) = origin(bank, [index])
     return {name: value[index] for name, value in bank.items()}
+
+
+class ScatteredRows(Mapping[str, Tensor]):
+    """Some rows of a bank, ``[m, ...]`` by name, that stay where they are.
+
+    A tensor of them is copied each time that it is asked for; `row` gives views, `origin` says
+    where they lie.
+
+    Args:
+        bank: ``[M, ...]`` by name.
+        rows: Which rows.
+    """
+
+    def __init__(self, bank: Bank, rows: Sequence[int]) -> None:
+        self.bank = bank
+        self.rows = tuple(rows)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return the rows of one tensor, copied."""
+        return self.bank[name][list(self.rows)]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self.bank)
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self.bank)
+
+
+def origin(bank: Bank, rows: Sequence[int]) -> tuple[Bank, Sequence[int]]:
+    """Return the bank in whose memory rows of a bank lie, and which they are there.
+
+    Example:
+        >>> scattered = ScatteredRows({"w": torch.zeros(9, 2)}, [3, 7, 8])
+        >>> origin(scattered, [0, 2])[1]
+        [3, 8]
+    """
+    if not isinstance(bank, ScatteredRows):
+        return bank, rows
+    return bank.bank, [bank.rows[row] for row in rows]
 
 
 def take_rows(bank: Bank, rows: Sequence[int], new_rows: NewRows = empty_rows) -> Bank:

@@ -8,7 +8,7 @@ from helpers import small_experiment
 
 from cwfed.aggregators import FedAMP, FedFomo
 from cwfed.federated.clients import cohort_rows
-from cwfed.functional.stacking import take_rows
+from cwfed.functional.stacking import row, take_rows
 from cwfed.objectives import AttentionProximal
 
 ROUNDS = 3
@@ -103,6 +103,15 @@ def test_rows_are_copied_only_where_they_are_scattered():
     }
     rows, anchors = cohort_rows(bank, bank, [0, 5])
     assert anchors is rows
+    other = {name: value + 1 for name, value in bank.items()}
+    assert cohort_rows(bank, other, range(6))[1] is other
+    _, anchors = cohort_rows(bank, other, [5, 0])
+    assert {name: value.tolist() for name, value in anchors.items()} == {
+        "w": [[11, 12], [1, 2]],
+        "shared": [[2, 2], [2, 2]],
+    }
+    assert len(anchors) == 2
+    assert row(anchors, 0)["w"].data_ptr() == other["w"][5].data_ptr()
 
 
 def test_the_loop_alone_holds_the_engine():

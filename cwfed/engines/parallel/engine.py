@@ -17,7 +17,7 @@ from cwfed.data.federated import Part
 from cwfed.engines.base import Engine, Fitted, Precision, Workload
 from cwfed.engines.parallel.workers import Task, WorkerPool
 from cwfed.engines.sequential import SequentialEngine, model_state
-from cwfed.functional.stacking import Bank
+from cwfed.functional.stacking import Bank, row
 from cwfed.objectives.base import Objective
 
 Models = Sequence[Mapping[str, Tensor]]
@@ -197,8 +197,8 @@ def _bank(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _copy_row(bank: Bank, position: int, target: Mapping[str, Tensor]) -> None:
-    for name, value in bank.items():
-        target[name].copy_(value[position])
+    for name, value in row(bank, position).items():
+        target[name].copy_(value)
 
 
 def _load(bank: Bank, position: int, shared: Models) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cwfed.contract.spec import ModelSpec
 from cwfed.engines.vectorized.resident import rows_on
-from cwfed.functional.stacking import Bank
+from cwfed.functional.stacking import Bank, origin
 
 Tensors = dict[str, Tensor]
 
@@ -96,9 +96,10 @@ class Stack:
         with torch.no_grad():
             for name, target in self.values.items():
                 target[:size].copy_(rows_on(start[name], rows, self.device))
+            bank, at = origin(anchors, rows)
             for name, target in self.anchors.items():
-                same = anchors[name] is start[name]
-                source = self.values[name] if same else rows_on(anchors[name], rows, self.device)
+                same = bank[name] is start[name]
+                source = self.values[name] if same else rows_on(bank[name], at, self.device)
                 target[:size].copy_(source[:size])
             self.p_CK[:size].copy_(p_wK)
         self.losses_C.zero_()
