@@ -15,7 +15,6 @@ Nothing but Python's own library is needed until it is known what can be importe
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from cwfed.messages.texts import shown
-from cwfed.processes.own_modules import SAFE_FLAGS
+from cwfed.processes.children import Child, end, explain, importable, python, start
 from cwfed.sweeps.deadline import Deadline, duration
 
 NEEDED = ("torch", "lightning", "torchmetrics", "torchvision", "numpy", "yaml", "rich")
@@ -129,50 +128,28 @@ def plan(options: argparse.Namespace, others: Sequence[str]) -> list[Part]:
 def run_part(part: Part, seconds: float, output: Path, log: Log) -> int:
     """Run a process to its end, or until its time is over; return its exit code, 1 if it was."""
     log.say(f"\n{part.name}: {seconds:.0f} s at most")
-    root = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-u", *SAFE_FLAGS, "-m", *part.arguments),
-            *("--seconds", f"{seconds:.1f}", "-o", str(output)),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,
-    )
+    command = python(*part.arguments, "--seconds", f"{seconds:.1f}", "-o", str(output))
+    process = start(command, subprocess.PIPE, {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1"})
     reader = threading.Thread(target=_copy, args=(process, log), daemon=True)
     reader.start()
     try:
         code = process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        log.say(f"{part.name}: stopped, its time is over")
-        code = 1
+        if code is None:
+            log.say(f"{part.name}: stopped, its time is over")
+            code = 1
     finally:
-        _end(process)
+        end([process], _ENDING / 2)
         reader.join(1)
     if code:
-        log.say(f"{part.name}: exit code {code}")
+        log.say(f"{part.name}: {explain(code)}")
     return code
 
 
-def _copy(process: subprocess.Popen[str], log: Log) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        log.say(line.rstrip("\n"))
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a process, if need be, and what it has left behind."""
-    if process.poll() is None:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDING / 2)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _copy(process: Child, log: Log) -> None:
+    output = process.process.stdout  # type: ignore[union-attr]
+    assert output is not None
+    for line in output:
+        log.say(line.decode(errors="replace").rstrip("\n"))
 
 
 def run_parts(parts: Sequence[Part], deadline: Deadline, output: Path, log: Log) -> int:

@@ -1,8 +1,6 @@
 """Runs of ``cwfed fit`` as processes beside this one, and how many of them a device carries."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from cwfed.processes.own_modules import SAFE_FLAGS
+from cwfed.processes.children import end, python, start
 from cwfed.records.files import read_yaml
 from cwfed.records.round_lines import read_lines
 from cwfed.sweeps.deadline import Deadline
@@ -51,8 +49,7 @@ class Fitting:
         """Return the command."""
         config, _, algorithm = name.rpartition("/")
         return [
-            *(sys.executable, *SAFE_FLAGS, "-m", "cwfed"),
-            *("fit", "--config", config, "--algorithm", algorithm),
+            *python("cwfed", "fit", "--config", config, "--algorithm", algorithm),
             *("--rounds", str(rounds), "--run_dir", str(folder)),
             # The last round always has one; each costs more than a round.
             *("--checkpoint.every", str(_ENDLESS), "--checkpoint.keep", "1"),
@@ -76,7 +73,8 @@ class Fit:
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.started = time.monotonic()
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            # In the session of this process: whoever ends that, when time is over, ends all.
+            self.process = start(command, log, apart=False)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return its rounds so far, the initialisation included."""
@@ -101,21 +99,7 @@ class Fit:
 
     def kill(self) -> None:
         """End it at once, also where it is paused."""
-        if self.alive():
-            self.process.kill()
-        self.process.wait()
-
-
-def stop(fits: Sequence[Fit], seconds: float) -> None:
-    """Ask runs to end, and kill those that have not after some seconds."""
-    for fit in fits:
-        if fit.alive():
-            fit.process.terminate()
-    patience = Deadline(seconds)
-    while patience.left() > 0 and any(fit.alive() for fit in fits):
-        time.sleep(POLL / 2)
-    for fit in fits:
-        fit.kill()
+        end([self.process])
 
 
 def seconds_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
@@ -199,11 +183,11 @@ def _measure(fits: Sequence[Fit], levels: Sequence[int], deadline: Deadline) -> 
     """Return the mean seconds of a round at each level that there was time for."""
     taken: dict[int, float] = {}
     for fit in fits:
-        fit.process.send_signal(signal.SIGSTOP)
+        fit.process.send(signal.SIGSTOP)
     for level in levels:
         some = fits[:level]
         for fit in some:
-            fit.process.send_signal(signal.SIGCONT)
+            fit.process.send(signal.SIGCONT)
         # The round under way was begun at another level.
         first = [len(fit.lines()) + 1 for fit in some]
         try:

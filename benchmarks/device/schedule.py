@@ -15,10 +15,10 @@ from benchmarks.device.fits import (
     ShortRunFailed,
     calibrate,
     seconds_of,
-    stop,
 )
 from benchmarks.device.results import Cell, publish
 from cwfed.messages.texts import shown
+from cwfed.processes.children import end, explain
 from cwfed.sweeps.deadline import Deadline
 
 _MARGIN = 1.05
@@ -185,8 +185,8 @@ class Schedule:
         ended = [cell for cell in self._running() if cell.fit and not cell.fit.alive()]
         for cell in ended:
             assert cell.fit is not None
-            code, words = cell.fit.process.returncode, cell.fit.last_words()
-            self._put_away(cell, "failed", f"exit code {code}: {words}")
+            how, words = explain(cell.fit.process.poll()), cell.fit.last_words()
+            self._put_away(cell, "failed", f"{how}: {words}")
         if ended:
             self.publish()
 
@@ -200,7 +200,7 @@ class Schedule:
 
     def _stop(self) -> None:
         running = self._running()
-        stop([cell.fit for cell in running if cell.fit], self.grace)
+        end([cell.fit.process for cell in running if cell.fit], self.grace)
         for cell in running:
             self._put_away(cell, "unfinished", "stopped for lack of time")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cwfed.config.files import UsageError
+from cwfed.processes.children import explain
 from cwfed.processes.lock import Lock, is_locked, try_lock
 from cwfed.records.atomic import write_atomic
 from cwfed.records.files import read_yaml, write_json
@@ -27,7 +28,6 @@ from cwfed.records.reading import require_no_link, require_no_links
 from cwfed.records.round_lines import read_rounds
 from cwfed.sweeps.finished import find_finished, run_key
 from cwfed.sweeps.jobs import Job, Resolver, places_of, read_config
-from cwfed.sweeps.launch import explain
 
 DONE, SKIPPED, FAILED, RUNNING, STARTED, OPEN = (
     "done",

@@ -6,34 +6,23 @@ everything once, which saves the seconds of imports that would be most of a tiny
 
 import multiprocessing
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
-import cwfed
+from cwfed.processes.children import Child, importable, python, start
 from cwfed.processes.lock import Lock
-from cwfed.processes.own_modules import SAFE_FLAGS, forget_current_folder, safe_processes
-
-_ROOT = Path(cwfed.__file__).resolve().parent.parent
+from cwfed.processes.own_modules import forget_current_folder, safe_processes
 
 
-class Started(Protocol):
-    """A process at work."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, negative for a signal's number; None while it runs."""
-
-    def stop(self) -> None:
-        """Ask it to end after what it is writing, so that it can be resumed."""
-
-
-class Cold:
-    """``python -m cwfed`` with its output in a file.
+def cold(
+    arguments: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    claim: Lock | None = None,
+) -> Child:
+    """Start ``python -m cwfed`` with its output in a file.
 
     Args:
         arguments: The command and its options.
@@ -41,65 +30,26 @@ class Cold:
         environment: Added to this process's.
         claim: A lock that lives as long as the process, even if this one is killed.
     """
-
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        log: Path,
-        environment: Mapping[str, str],
-        claim: Lock | None = None,
-    ) -> None:
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, *SAFE_FLAGS, "-m", "cwfed", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment, "PYTHONPATH": _path()},
-                # Ctrl-C reaches this process alone, which then asks its jobs once.
-                start_new_session=True,
-                pass_fds=claim.descriptors if claim else (),
-            )
-
-    def poll(self) -> int | None:
-        """See `Started`."""
-        return self.process.poll()
-
-    def stop(self) -> None:
-        """See `Started`."""
-        self.process.terminate()
+    added = {**environment, "PYTHONPATH": importable()}
+    inherit = claim.descriptors if claim else ()
+    with log.open("ab") as output:
+        return start(python("cwfed", *arguments), output, added, inherit=inherit)
 
 
-class Warm:
-    """The same in a process that has imported everything already; see `Cold` for the arguments."""
-
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        log: Path,
-        environment: Mapping[str, str],
-        claim: Lock | None = None,
-    ) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["cwfed.cli.fit", "cwfed.sweeps.launch"])
-        self.process = context.Process(
-            target=_work, args=(list(arguments), str(log), dict(environment))
-        )
-        # The server that forks them starts with the first, and finds there what it preloads.
-        with safe_processes(PYTHONPATH=_path()):
-            self.process.start()
-
-    def poll(self) -> int | None:
-        """See `Started`."""
-        return self.process.exitcode
-
-    def stop(self) -> None:
-        """See `Started`."""
-        self.process.terminate()
-
-
-def _path() -> str:
-    return os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+def warm(
+    arguments: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    claim: Lock | None = None,
+) -> Child:
+    """Do the same in a process that has imported everything already; arguments as for `cold`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cwfed.cli.fit", "cwfed.sweeps.launch"])
+    process = context.Process(target=_work, args=(list(arguments), str(log), dict(environment)))
+    # The server that forks them starts with the first, and finds there what it preloads.
+    with safe_processes(PYTHONPATH=importable()):
+        process.start()
+    return Child(process)
 
 
 def has_warm() -> bool:
@@ -118,17 +68,6 @@ def devices(environment: Mapping[str, str], count: int) -> list[str]:
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     return [str(index) for index in range(count)]
-
-
-def explain(code: int) -> str:
-    """Return an exit code in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    name = f"signal {-code}"
-    with suppress(ValueError):
-        name = signal.Signals(-code).name
-    hint = ": out of memory?" if name == "SIGKILL" else ""
-    return f"killed by {name}{hint}"
 
 
 def _work(arguments: list[str], log: str, environment: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from cwfed.config.files import UsageError
+from cwfed.processes.children import Child
 from cwfed.processes.lock import Lock, is_locked
 from cwfed.records.finished import read_result
 from cwfed.records.names import CHECKPOINTS
@@ -24,7 +25,7 @@ from cwfed.sweeps.estimate import Estimator
 from cwfed.sweeps.finished import cpu_name, describe_run
 from cwfed.sweeps.job_store import DONE, FAILED, RUNNING, SKIPPED, JobStore
 from cwfed.sweeps.jobs import Job
-from cwfed.sweeps.launch import Cold, Started, Warm
+from cwfed.sweeps.launch import cold, warm
 from cwfed.sweeps.ledger import append
 
 STOPPED = "stopped"
@@ -55,7 +56,7 @@ class Settings:
 @dataclass
 class _Active:
     job: Job
-    process: Started
+    process: Child
     claim: Lock
     slot: Mapping[str, str]
     asked: bool = False
@@ -130,7 +131,7 @@ class Runner:
             claim.release()
             return self._keep(job)
         arguments = self.place.prepare(job)
-        launch: Callable[..., Started] = Warm if self.settings.warm else Cold
+        launch = warm if self.settings.warm else cold
         slot = self._free.pop(0)
         process = launch(arguments, self.place.file(job, ".log"), slot, claim)
         self._active.append(_Active(job, process, claim, slot))
@@ -206,7 +207,7 @@ class Runner:
         """Ask each process once; a second signal would cut short what the first made it write."""
         for active in self._active:
             if not active.asked:
-                active.process.stop()
+                active.process.ask()
                 active.asked = True
 
     @contextmanager

@@ -9,13 +9,14 @@ from typing import Any
 
 from cwfed.config.files import UsageError, user_path
 from cwfed.config.parser import named_class
+from cwfed.processes.children import explain
 from cwfed.records.identity import filled, identities
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.round_lines import METRICS
 from cwfed.sweeps.fields import choose
 from cwfed.sweeps.finished import cpu_name, describe_run
 from cwfed.sweeps.jobs import Resolver, expand
-from cwfed.sweeps.launch import Cold, explain
+from cwfed.sweeps.launch import cold
 from cwfed.sweeps.profiles import PROFILES
 from cwfed.sweeps.suite import Suite
 
@@ -257,12 +258,12 @@ def _rerun(line: Mapping[str, Any], path: Path, places: Sequence[str]) -> dict[s
         if hardware.get("accelerator") == "cpu" and hardware.get(name) is not None
     ]
     arguments = ["fit", "--config", str(path), "--run_dir", str(run_dir), *options, *places]
-    process = Cold(arguments, log, {})
+    process = cold(arguments, log, {})
     try:
-        code = process.process.wait()
+        code = process.wait()
     except KeyboardInterrupt:
-        process.stop()
-        process.process.wait()
+        process.ask()
+        process.wait()
         raise
     if code:
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]

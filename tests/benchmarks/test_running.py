@@ -18,12 +18,13 @@ from helpers import change_json
 
 from benchmarks.__main__ import main
 from cwfed.cli import main as cwfed
+from cwfed.processes.children import explain
 from cwfed.processes.lock import is_locked, try_lock, unlocked_afterwards
 from cwfed.records.identity import config_hash
 from cwfed.records.manifest import Manifest
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result
-from cwfed.sweeps.launch import devices, explain
+from cwfed.sweeps.launch import devices
 from cwfed.sweeps.ledger import read_ledger
 from cwfed.sweeps.profiles import PROFILES
 

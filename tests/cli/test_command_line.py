@@ -905,6 +905,6 @@ def test_a_worker_that_dies_leaves_one_line_and_the_way_on(tmp_path, monkeypatch
     options = ("--trainer.engine", "parallel", "--trainer.workers", "2")
     assert main(["fit", *SMALL, *options, "--run_dir", str(folder)]) == 1
     error = capfd.readouterr().err
-    assert "its worker process ended with code -9 (killed: was the memory used up?)" in error
+    assert "its worker process ended: killed by SIGKILL: out of memory?" in error
     assert f"cwfed fit --resume {folder}" in error
     assert "Traceback" not in error

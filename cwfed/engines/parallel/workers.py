@@ -1,10 +1,8 @@
 """Processes that train clients, and the pool that keeps them busy."""
 
 import multiprocessing
-import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from cwfed.engines.parallel.shared import SharedModel
 from cwfed.messages.shortage import LIMITED, shortage
+from cwfed.processes.children import Child, die_with_parent, end, explain
 from cwfed.processes.own_modules import OwnModules, finder_at_work, safe_processes
 from cwfed.processes.signals import STOPPING
 
@@ -48,7 +47,7 @@ class Task:
 
 @dataclass
 class _Worker:
-    process: Any
+    process: Child
     pipe: connection.Connection
     models: list[dict[str, Tensor]]
     task: Task | None = field(default=None)
@@ -105,7 +104,7 @@ class WorkerPool:
                 with _signals_held_back(), safe_processes():
                     _start(process)
                 theirs.close()
-                self.workers.append(_Worker(process, ours, [s.tensors() for s in shared]))
+                self.workers.append(_Worker(Child(process), ours, [s.tensors() for s in shared]))
         except BaseException:
             self.close()
             raise
@@ -127,10 +126,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers, whatever they are doing."""
+        end([worker.process for worker in self.workers])
         for worker in self.workers:
-            worker.process.kill()
-        for worker in self.workers:
-            worker.process.join()
             worker.pipe.close()
         self.workers = []
 
@@ -170,13 +167,9 @@ def _explaining_death(worker: _Worker) -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError):
-        worker.process.join(timeout=5)
-        code = worker.process.exitcode
-        hint = " (killed: was the memory used up?)" if code == -signal.SIGKILL else ""
+        how = explain(worker.process.wait(5))
         client = worker.task.client if worker.task else None
-        raise WorkerError(
-            f"client {client}: its worker process ended with code {code}{hint}"
-        ) from None
+        raise WorkerError(f"client {client}: its worker process ended: {how}") from None
 
 
 @contextmanager
@@ -203,7 +196,7 @@ def _serve(
 ) -> None:
     """Do what the pool asks for, until it or its process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be held back
-    unwatched = _die_with_parent()
+    unwatched = die_with_parent()
     models = [one.tensors() for one in shared]
     servant = None
     with suppress(EOFError, ConnectionError):
@@ -217,19 +210,3 @@ def _serve(
             except Exception as error:
                 reply = _Failure(shortage(error) or traceback.format_exc())
             pipe.send(reply)
-
-
-def _die_with_parent() -> RuntimeError | None:
-    """Start what ends this process with its parent; return the error where it cannot be started."""
-    try:
-        threading.Thread(target=_wait_for_parent, daemon=True).start()
-    except RuntimeError as error:
-        return error
-    return None
-
-
-def _wait_for_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
