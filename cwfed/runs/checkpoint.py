@@ -1,14 +1,13 @@
 """Checkpoints of the federated state: atomic, checksummed, readable without pickle's code.
 
-A checkpoint is a file of tensors and, written last, a JSON file with its checksum, the seal. A
-kill leaves a file without a seal, which does not count; a seal without its file's checksum means
-that the disk or somebody has damaged it.
+A checkpoint is a file of tensors and, written last, a JSON file with its checksum, the seal, which
+has a checksum of its own. A kill leaves a file without a seal, which does not count; a seal without
+its file's checksum, or its own, means that the disk or somebody has damaged it.
 
 Legend: M clients.
 """
 
 import hashlib
-import json
 import logging
 import warnings
 import zipfile
@@ -22,9 +21,11 @@ import torch
 from torch import Tensor
 
 from cwfed.federated.state import FederatedState, difference
+from cwfed.messages.checks import require_mapping
 from cwfed.records.atomic import atomic_file, make_folder
-from cwfed.records.files import write_json
-from cwfed.records.reading import read_text, require_regular
+from cwfed.records.checksums import opened
+from cwfed.records.files import write_sealed
+from cwfed.records.reading import load_json, read_text, require_regular
 
 FORMAT = 1
 """Version of the content; raised when an older program could not go on from it."""
@@ -69,7 +70,7 @@ def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: in
         "identity": identity,
         "sha256": file.sha256.hexdigest(),
     }
-    write_json(path.with_suffix(".json"), seal)
+    write_sealed(path.with_suffix(".json"), seal)
     _prune(folder, state.round, keep)
     return path
 
@@ -87,7 +88,7 @@ def reseal(folder: Path, earlier: Collection[str], identity: str) -> None:
         with suppress(_Damaged, FileNotFoundError):
             seal = _read_seal(seal_path)
             if seal.get("identity") in earlier and seal["identity"] != identity:
-                write_json(seal_path, seal | {"identity": identity})
+                write_sealed(seal_path, seal | {"identity": identity})
 
 
 def _prune(folder: Path, newest: int, keep: int) -> None:
@@ -266,11 +267,11 @@ def _by_round(folder: Path) -> dict[int, Path]:
 
 def _read_seal(path: Path) -> dict[str, Any]:
     try:
-        seal = json.loads(read_text(path))
+        seal = opened(require_mapping(load_json(read_text(path)), "it"))
         str(seal["sha256"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, KeyError, RecursionError):
         raise _Damaged("its seal cannot be read") from None
-    return cast(dict[str, Any], seal)
+    return seal
 
 
 def _sha256(path: Path) -> str:

@@ -16,6 +16,7 @@ from helpers import change_json
 
 from cwfed.cli import main
 from cwfed.processes.lock import unlocked_afterwards
+from cwfed.records.checksums import opened
 from cwfed.records.identity import config_hash
 from cwfed.records.round_lines import read_lines
 from cwfed.records.run_files import load_result
@@ -205,8 +206,9 @@ def resealed(folder):
     partition = json.loads((folder / "partition.json").read_text())["hash"]
     identity = hashlib.sha256(f"{config_hash(config)}/{partition}".encode()).hexdigest()
     for path in (folder / "checkpoints").glob("*.json"):
-        assert json.loads(path.read_text())["identity"] != identity
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"identity": identity}))
+        seal = opened(json.loads(path.read_text()))
+        assert seal["identity"] != identity
+        path.write_text(json.dumps(seal | {"identity": identity}))
 
 
 def test_a_longer_run_has_no_score_that_the_whole_one_passes_over(tmp_path):

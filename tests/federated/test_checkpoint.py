@@ -11,6 +11,8 @@ from fuzz.recipes import TENSORS
 from helpers import assert_same
 
 from cwfed.federated.state import FederatedState
+from cwfed.records.checksums import CHECKSUM
+from cwfed.records.files import write_sealed
 from cwfed.runs.checkpoint import load_newest, save_checkpoint
 
 
@@ -61,6 +63,25 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, damage):
     assert load_newest(tmp_path, "me").round == 1
 
 
+def test_every_flipped_bit_of_a_seal_gives_way_to_the_one_before(tmp_path):
+    save_checkpoint(tmp_path, make_state(1), "me", keep=2)
+    path = save_checkpoint(tmp_path, make_state(2), "me", keep=2).with_suffix(".json")
+    whole, meant = path.read_bytes(), json.loads(path.read_text())
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        same = damaged.isascii() and read_json(damaged) == meant
+        assert load_newest(tmp_path, "me").round == 1 + same, damaged
+
+
+def read_json(content):
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
 def test_none_without_any(tmp_path):
     assert load_newest(tmp_path, "me") is None
     assert load_newest(tmp_path / "missing", "me") is None
@@ -77,7 +98,7 @@ def forge(path, payload, **seal):
     path.write_bytes(payload) if isinstance(payload, bytes) else torch.save(payload, path)
     old = json.loads(path.with_suffix(".json").read_text())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_suffix(".json").write_text(json.dumps(old | {"sha256": digest} | seal))
+    write_sealed(path.with_suffix(".json"), old | {"sha256": digest} | seal)
 
 
 def test_a_seal_that_names_no_run_is_refused(tmp_path):
@@ -151,9 +172,9 @@ def test_a_state_of_another_kind_is_refused(tmp_path, change, message):
 def test_another_format_is_refused_and_the_first_one_read(tmp_path):
     path = save_checkpoint(tmp_path, make_state(1), "me", keep=2)
     seal = json.loads(path.with_suffix(".json").read_text())
-    path.with_suffix(".json").write_text(json.dumps(without(seal, "format")))
+    path.with_suffix(".json").write_text(json.dumps(without(seal, "format", CHECKSUM)))
     assert load_newest(tmp_path, "me").round == 1
-    path.with_suffix(".json").write_text(json.dumps(seal | {"format": 2}))
+    write_sealed(path.with_suffix(".json"), seal | {"format": 2})
     with pytest.raises(ValueError, match="expected a checkpoint of format 1, got 2"):
         load_newest(tmp_path, "me")
 

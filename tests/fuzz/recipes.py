@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from cwfed.records.checksums import CHECKSUM, checksum
+from cwfed.records.checksums import CHECKSUM, checksum, sealed
 
 DOCUMENTS = ("rounds.jsonl", "result.json", "labels.json", "partition.json", "config.yaml")
 FILES = (*DOCUMENTS, "clients.csv", "snapshots/round_000001.npz")
@@ -276,4 +276,4 @@ def _change_tensor(change: dict, folder: Path) -> None:
     torch.save(payload, path)
     seal = json.loads(path.with_suffix(".json").read_text())
     seal["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_suffix(".json").write_text(json.dumps(seal))
+    path.with_suffix(".json").write_text(json.dumps(sealed(seal)))

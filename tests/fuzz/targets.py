@@ -18,6 +18,7 @@ from cwfed.config.parser import absolute_paths, add_fit_options, make_parser, pa
 from cwfed.config.trust import restrict_imports
 from cwfed.data.arrays_unpickler import unpickle_arrays
 from cwfed.processes.lock import unlocked_afterwards
+from cwfed.records.checksums import sealed
 from cwfed.records.manifest import Manifest
 from cwfed.records.run import Run
 from cwfed.runs.checkpoint import load_newest
@@ -163,7 +164,7 @@ def _checkpoint(folder: Path) -> Target:
     def prepare(data: bytes) -> None:
         own = data.startswith(b"{")
         path.write_bytes(tensors if own else data)
-        made = {**seal, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        made = sealed({**seal, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
         path.with_suffix(".json").write_bytes(data if own else json.dumps(made).encode())
 
     seeds = [tensors, json.dumps(seal).encode()]
