@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cwfed.federated.loggers import flatten
 from cwfed.messages.texts import shown
 from cwfed.records.checksums import opened_arrays
 from cwfed.records.files import read_yaml
 from cwfed.records.names import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS, SNAPSHOTS, snapshot_path
 from cwfed.records.reading import read_arrays, reading, require_no_links
+from cwfed.records.result import METRICS, SNAPSHOTS, read_yaml, round_of, snapshot_path
 from cwfed.records.round_lines import METRICS, read_lines
 from cwfed.records.run_files import load_clients, load_labels, load_result
 from cwfed.records.scalars import flatten
 from cwfed.records.snapshot import Snapshot
+from cwfed.runs.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -198,9 +201,8 @@ class Run:
     def snapshot_rounds(self) -> list[int]:
         """Rounds that have a snapshot, ascending; none later than the last line."""
         last = self.lines[-1]["round"] if self.lines else -1
-        names = [path.stem for path in (self.path / SNAPSHOTS).glob("round_*.npz")]
-        rounds = sorted(int(name[6:]) for name in names if name[6:].isdigit())
-        return [round_ for round_ in rounds if round_ <= last]
+        rounds = [round_of(path) for path in (self.path / SNAPSHOTS).glob("round_*.npz")]
+        return sorted(round_ for round_ in rounds if round_ is not None and round_ <= last)
 
     def snapshot(self, round_: int | None = None) -> Snapshot:
         """Return the snapshot of a round, by default the last.

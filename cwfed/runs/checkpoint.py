@@ -26,11 +26,11 @@ from cwfed.records.atomic import atomic_file, make_folder
 from cwfed.records.checksums import opened
 from cwfed.records.files import write_sealed
 from cwfed.records.reading import load_json, read_text, require_regular
+from cwfed.records.result import round_of, round_stem, write_sealed
 
 FORMAT = 1
 """Version of the content; raised when an older program could not go on from it."""
 
-_PREFIX = "round_"
 _FIELDS = tuple(entry.name for entry in fields(FederatedState))
 _BANKS = ("uploads", "received", "personal", "anchors")
 
@@ -57,7 +57,7 @@ def save_checkpoint(folder: Path, state: FederatedState, identity: str, keep: in
         OSError: It cannot be written; the message names the file. Older checkpoints stay.
     """
     make_folder(folder)
-    path = folder / f"{_PREFIX}{state.round:06d}.pt"
+    path = folder / f"{round_stem(state.round)}.pt"
     payload = {
         name: dict(value) if isinstance(value := getattr(state, name), Mapping) else value
         for name in _FIELDS
@@ -257,12 +257,8 @@ def _overlaps(value: Tensor, expanded: bool) -> bool:
 
 def _by_round(folder: Path) -> dict[int, Path]:
     """Return the files of tensors by their round."""
-    found = {}
-    for path in folder.glob(f"{_PREFIX}*.pt"):
-        digits = path.stem.removeprefix(_PREFIX)
-        if digits.isdecimal():
-            found[int(digits)] = path
-    return found
+    by_round = {round_of(path): path for path in folder.glob("*.pt")}
+    return {round_: path for round_, path in by_round.items() if round_ is not None}
 
 
 def _read_seal(path: Path) -> dict[str, Any]:

@@ -197,6 +197,17 @@ def test_seals_that_are_gone_are_no_fresh_start(tmp_path):
     assert load_newest(tmp_path, "me") is None, "a kill in the first checkpoint leaves this"
 
 
+@pytest.mark.parametrize("name", ["round_2", "round_0000002", "round_٠٠٠٠٠٢", "round_²"])
+def test_a_copy_under_another_name_is_no_checkpoint(tmp_path, name):
+    path = save_checkpoint(tmp_path, make_state(2), "me", keep=2)
+    (tmp_path / f"{name}.pt").write_bytes(b"")
+    (tmp_path / f"{name}.json").write_text("{}")
+    assert load_newest(tmp_path, "me").round == 2
+    save_checkpoint(tmp_path, make_state(3), "me", keep=1)
+    assert not path.exists()
+    assert (tmp_path / f"{name}.pt").exists()
+
+
 def test_later_checkpoints_do_not_push_the_newest_out(tmp_path):
     for round_ in (7, 8):
         save_checkpoint(tmp_path, make_state(round_), "me", keep=2)

@@ -1,5 +1,7 @@
 """Snapshots of a run against its state, and the reader of run folders."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -91,6 +93,13 @@ def test_an_unfinished_run_can_be_read(folder, tmp_path):
     assert read.clients.empty
     assert read.rounds.empty
     assert read.snapshot_rounds == []
+
+
+@pytest.mark.parametrize("name", ["round_²", "round_٣", "round_3", "round_-1", "round_00000003"])
+def test_a_copy_under_another_name_is_no_snapshot(folder, tmp_path, name):
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "run" / "snapshots" / f"{name}.npz").write_bytes(b"")
+    assert Run.load(tmp_path / "run").snapshot_rounds == [0, 2, 3]
 
 
 def test_what_cannot_be_read_is_named(folder, tmp_path):
