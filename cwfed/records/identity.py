@@ -67,7 +67,11 @@ def config_hash(config: Mapping[str, Any], version: int = VERSION) -> str:
     Args:
         config: The configuration, plain values.
         version: Version of the identity, from 1 on.
+
+    Raises:
+        ValueError: It, or a group of its options, is no mapping.
     """
+    _mapping(config, "configuration")
     if version == 1:
         text = json.dumps(_first_portable(config), sort_keys=True)
     else:
@@ -78,7 +82,7 @@ def config_hash(config: Mapping[str, Any], version: int = VERSION) -> str:
 
 def cell_hash(config: Mapping[str, Any]) -> str:
     """Return the identity of a resolved configuration whatever its seed and number of rounds."""
-    return config_hash({**config, "rounds": None, "seed": None})
+    return config_hash({**_mapping(config, "configuration"), "rounds": None, "seed": None})
 
 
 def identities(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -104,8 +108,12 @@ def chosen(config: Mapping[str, Any], version: int = VERSION) -> dict[str, Any]:
 
 
 def portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resolved configuration less what cannot change a number."""
-    return _portable(config, "")
+    """Return a resolved configuration less what cannot change a number.
+
+    Raises:
+        ValueError: It is no mapping.
+    """
+    return _portable(_mapping(config, "configuration"), "")
 
 
 def filled(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,17 +364,29 @@ def _first_portable(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in VERSION_1.items()
         if name.startswith("faults.")
     }
-    faults = {n: value for n, value in (kept.pop("faults", None) or {}).items() if n != "policy"}
+    kept.pop("faults", None)
+    faults = {n: value for n, value in _group(config, "faults").items() if n != "policy"}
     if usual | faults != usual:
         kept["faults"] = {**faults, "policy": "exclude"} if "policy" in config["faults"] else faults
-    trainer = config.get("trainer") or {}
+    trainer = _group(config, "trainer")
     kept["trainer"] = {name: trainer[name] for name in _FIRST_TRAINER_OPTIONS if name in trainer}
     if _elsewhere(trainer.get("engine")):
         # Then there was none: a run with one is no run of that time.
         kept["trainer"]["engine"] = trainer["engine"]
     for name in ("data", "partition"):
-        choice = dict(config.get(name) or {})
-        arguments = dict(choice.get("init_args") or {})
+        choice = dict(_group(config, name))
+        arguments = dict(_group(choice, "init_args"))
         arguments.pop("path", None)
         kept[name] = {**choice, "init_args": arguments}
     return kept
+
+
+def _group(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a group of options, an empty one where there is none."""
+    return _mapping(config.get(name) or {}, name)
+
+
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name}: expected a mapping of options, got {value!r:.60}")
+    return value

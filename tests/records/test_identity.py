@@ -308,3 +308,19 @@ def test_reading_a_run_loads_no_framework():
 def test_odd_configurations_have_an_identity_too(odd):
     assert len(config_hash(odd)) == 64
     assert json.dumps(chosen(odd))
+
+
+@pytest.mark.parametrize("name", ["trainer", "faults", "data", "partition"])
+@pytest.mark.parametrize("odd", [3, "x", [1], True, {"init_args": 3}])
+def test_what_is_no_configuration_is_refused_by_field(config, name, odd):
+    for whole in (odd, []):
+        if not isinstance(whole, dict):
+            for hashed in (identities, portable, cell_hash):
+                with pytest.raises(ValueError, match="configuration: expected a mapping"):
+                    hashed(whole)
+    if not isinstance(odd, dict):
+        with pytest.raises(ValueError, match=f"{name}: expected a mapping of options"):
+            identities({**config, name: odd})
+    elif name in ("data", "partition"):
+        with pytest.raises(ValueError, match="init_args: expected a mapping of options"):
+            identities({**config, name: odd})
