@@ -120,8 +120,8 @@ def find_algorithm(text: str) -> Path:
     shipped = {path.stem: path for path in folder.glob("*.yaml")}
     if text in shipped:
         return shipped[text]
-    if Path(text).is_file():
-        return Path(text)
+    if (path := user_path(text, "--algorithm")).is_file():
+        return path
     raise UsageError(
         f"--algorithm: expected one of {', '.join(sorted(shipped))} or an existing file, "
         f"got {text!r}"

@@ -68,9 +68,10 @@ def test_nul_in_what_is_read_first(option):
         (["partition", "--config", "quickstart", "--save", "a\0b.json"], "save"),
         (["partition", "--config", "quickstart", "--plot", "a\0b.png"], "plot"),
         (["fit", "--algorithm", "a\0b"], "--algorithm"),
+        (["fit", "--algorithm", 5000 * "a"], "--algorithm"),
     ],
 )
-def test_nul_in_other_commands(arguments, field, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_a_name_in_other_commands(arguments, field, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
