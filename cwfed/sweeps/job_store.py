@@ -7,14 +7,17 @@ resolved configuration), ``.log`` (what was printed), ``.failed.json`` (why it f
 
 import json
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+from benchmarks.finished import find_finished, run_key
+from benchmarks.jobs import Job, Resolver, places_of, read_config
+from benchmarks.launch import explain
 
 from cwfed.config.files import UsageError
+from cwfed.messages.checks import require_mapping
 from cwfed.processes.children import explain
 from cwfed.processes.lock import Lock, is_locked, try_lock
 from cwfed.records.atomic import write_atomic
@@ -24,8 +27,9 @@ from cwfed.records.identity import config_hash
 from cwfed.records.manifest import Manifest
 from cwfed.records.names import CONFIG, PARTITION, ROUNDS
 from cwfed.records.plain_yaml import dump_yaml
-from cwfed.records.reading import require_no_link, require_no_links
+from cwfed.records.reading import load_json, read_text, require_no_link, require_no_links
 from cwfed.records.round_lines import read_rounds
+from cwfed.runs.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.sweeps.finished import find_finished, run_key
 from cwfed.sweeps.jobs import Job, Resolver, places_of, read_config
 
@@ -211,10 +215,10 @@ class JobStore:
         """Return why a job failed, or None."""
         path = self.file(job, ".failed.json")
         try:
-            kept: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            kept = require_mapping(load_json(read_text(path)), "it")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return f"{path}: cannot be read"
         return str(kept.get("reason"))
 
