@@ -25,6 +25,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
+from cwfed.cli.guard import setting_up
+from cwfed.cli.messages import explain
+from cwfed.cli.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
+from cwfed.cli.trust import restrict_imports
+from cwfed.cli.written import check_classes, check_lists, written
 from cwfed.config.class_change import OPTIMIZER, settle_changes
 from cwfed.config.explain import explain
 from cwfed.config.files import REPLACING, UsageError, check_text, load_mapping, user_path
@@ -183,6 +188,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """
     values = written(arguments)
     check_lists(values)
+    check_classes(values)
     odd = odd_numbers(values)
     try:
         config = parser.parse_args(list(arguments))

@@ -16,6 +16,7 @@ from cwfed.records.reading import check_yaml
 MOST_CHOSEN = 100
 """Classes in a list, such as terms of an objective: the time to read them grows with the square."""
 
+_TEXT, _NULL, _MAPPING = (f"tag:yaml.org,2002:{kind}" for kind in ("str", "null", "map"))
 _CHOSEN = re.compile(r"algorithm\.objectives|algorithm\.phases(\.\d+\.objectives)?|logger")
 
 
@@ -69,6 +70,28 @@ def written_values(value: Any, keys: tuple[str, ...] = ()) -> Iterator[Written]:
     else:
         text = value if isinstance(value, str) else ""
         yield Written(option, yaml.ScalarNode("tag:yaml.org,2002:str", text))
+
+
+def check_classes(values: Sequence[Written]) -> None:
+    """Refuse what is chosen as a class and names none, or has arguments without names.
+
+    Raises:
+        UsageError: A ``class_path`` is no text, or ``init_args`` are no mapping.
+    """
+    for value in values:
+        parts = value.node.value if isinstance(value.node, yaml.MappingNode) else []
+        by_name = {str(name.value): part for name, part in parts}
+        path, arguments = by_name.get("class_path"), by_name.get("init_args")
+        if path is not None and path.tag != _TEXT:
+            raise _odd_part(value, "class_path", "the name of a class", path)
+        if arguments is not None and arguments.tag not in (_NULL, _MAPPING):
+            raise _odd_part(value, "init_args", "a mapping of arguments", arguments)
+
+
+def _odd_part(value: Written, name: str, expected: str, node: yaml.Node) -> UsageError:
+    kind = "a sequence" if isinstance(node, yaml.SequenceNode) else "a mapping"
+    got = node.value if isinstance(node, yaml.ScalarNode) else kind
+    return UsageError(f"{value.field}.{name}: expected {expected}, got {got}")
 
 
 def check_lists(values: Sequence[Written]) -> None:

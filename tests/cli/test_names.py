@@ -120,3 +120,20 @@ def test_a_terminal_without_letters_shows_everything(terminal, run, tmp_path):
     assert done.stdout.splitlines()[-1] == b"[0, 0, 0, 0, 2]"
     assert f"run folder: {run}".encode() in done.stdout
     assert b"m\\xe9thode" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("option", ["model", "data", "client.optimizer"])
+@pytest.mark.parametrize(
+    ("part", "got"), [("3", "3"), ("1.5", "1.5"), ("true", "true"), ("[x]", "a sequence")]
+)
+def test_what_is_no_class_and_no_arguments(option, part, got, tmp_path):
+    path, name = tmp_path / "c.yaml", option.rpartition(".")[2]
+    for field, expected, text in (
+        ("class_path", "the name of a class", f"{{class_path: {part}}}"),
+        ("init_args", "a mapping of arguments", f"{{class_path: CNN4, init_args: {part}}}"),
+    ):
+        said = f"{option}.{field}: expected {expected}, got {got}"
+        assert refused(f"--{option}={text}") == said
+        written = f"{name}: {text}"
+        path.write_text(f"client: {{{written}}}" if "." in option else written)
+        assert refused("--config", str(path)) == f"{path}: {said}"
