@@ -25,11 +25,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cwfed.aggregators import Aggregator
-from cwfed.cli.guard import setting_up
-from cwfed.cli.messages import explain
-from cwfed.cli.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
-from cwfed.cli.trust import restrict_imports
-from cwfed.cli.written import check_classes, check_lists, written
 from cwfed.config.class_change import OPTIMIZER, settle_changes
 from cwfed.config.explain import explain
 from cwfed.config.files import REPLACING, UsageError, check_text, load_mapping, user_path
@@ -37,7 +32,13 @@ from cwfed.config.guard import setting_up
 from cwfed.config.numbers import check_numbers, leaves, odd_numbers, refuse_large, refuse_odd
 from cwfed.config.trust import restrict_imports
 from cwfed.config.unwritable import RunParser
-from cwfed.config.written import Written, check_lists, written, written_values
+from cwfed.config.written import (
+    Written,
+    check_classes,
+    check_lists,
+    written,
+    written_values,
+)
 from cwfed.data.partitioners import Partitioner
 from cwfed.data.sources import Source
 from cwfed.engines.selection import BUILT_IN

@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cwfed.federated.loggers import flatten
 from cwfed.messages.texts import shown
 from cwfed.records.checksums import opened_arrays
 from cwfed.records.files import read_yaml
-from cwfed.records.names import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS, SNAPSHOTS, snapshot_path
+from cwfed.records.names import (
+    CLIENTS,
+    CONFIG,
+    LABELS,
+    RESULT,
+    ROUNDS,
+    SNAPSHOTS,
+    round_of,
+    snapshot_path,
+)
 from cwfed.records.reading import read_arrays, reading, require_no_links
-from cwfed.records.result import METRICS, SNAPSHOTS, read_yaml, round_of, snapshot_path
 from cwfed.records.round_lines import METRICS, read_lines
 from cwfed.records.run_files import load_clients, load_labels, load_result
 from cwfed.records.scalars import flatten
 from cwfed.records.snapshot import Snapshot
-from cwfed.runs.folder import CLIENTS, CONFIG, LABELS, RESULT, ROUNDS
 
 if TYPE_CHECKING:
     from pandas import DataFrame

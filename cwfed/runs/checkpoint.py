@@ -25,8 +25,8 @@ from cwfed.messages.checks import require_mapping
 from cwfed.records.atomic import atomic_file, make_folder
 from cwfed.records.checksums import opened
 from cwfed.records.files import write_sealed
+from cwfed.records.names import round_of, round_stem
 from cwfed.records.reading import load_json, read_text, require_regular
-from cwfed.records.result import round_of, round_stem, write_sealed
 
 FORMAT = 1
 """Version of the content; raised when an older program could not go on from it."""

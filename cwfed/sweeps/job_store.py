@@ -12,10 +12,6 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.finished import find_finished, run_key
-from benchmarks.jobs import Job, Resolver, places_of, read_config
-from benchmarks.launch import explain
-
 from cwfed.config.files import UsageError
 from cwfed.messages.checks import require_mapping
 from cwfed.processes.children import explain
@@ -29,7 +25,6 @@ from cwfed.records.names import CONFIG, PARTITION, ROUNDS
 from cwfed.records.plain_yaml import dump_yaml
 from cwfed.records.reading import load_json, read_text, require_no_link, require_no_links
 from cwfed.records.round_lines import read_rounds
-from cwfed.runs.folder import CONFIG, PARTITION, ROUNDS, read_result
 from cwfed.sweeps.finished import find_finished, run_key
 from cwfed.sweeps.jobs import Job, Resolver, places_of, read_config
 
