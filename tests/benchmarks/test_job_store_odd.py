@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cwfed.sweeps.job_store import Workplace
+from cwfed.sweeps.job_store import JobStore
 
 JOB = SimpleNamespace(name="job", key="0" * 64)
 
@@ -14,7 +14,7 @@ JOB = SimpleNamespace(name="job", key="0" * 64)
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "cells").mkdir()
-    return Workplace(tmp_path)
+    return JobStore(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{", "[" * 100_000, '{"a": NaN}'])
