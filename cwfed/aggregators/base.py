@@ -42,6 +42,13 @@ class ServerContext:
         sizes: Bytes of one client's tensor, by name.
         new_initialisation: Called with k >= 1, returns the k-th other random initialisation of
             the model by name, the same at every call: for methods that start from several.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.aggregators.by_hand import make_server
+        >>> server = make_server({"head.weight": torch.zeros(2, 3, 4)}, [[5, 0, 1], [0, 2, 2]])
+        >>> isinstance(server, ServerContext), server.num_clients, server.num_samples_M.tolist()
+        (True, 2, [6, 4])
     """
 
     num_samples_M: Tensor
@@ -138,6 +145,17 @@ class Aggregator(ABC):
         aggregate_buffers: Whether floating-point buffers (BatchNorm statistics) are aggregated
             with the weights of the block they stand in, and integer counters take the maximum
             over the participants. False leaves every client its own, as the released code does.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> class FromFirst(Aggregator):
+        ...     def aggregate(self, round_, state, server):
+        ...         first = {n: rows[:1].expand_as(rows) for n, rows in round_.uploads.items()}
+        ...         return Broadcast(first), state
+        >>> uploads = {"head.weight": torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])}
+        >>> aggregate(FromFirst(), uploads, [[1, 1], [1, 1]]).models["head.weight"].tolist()
+        [[[1.0], [2.0]], [[1.0], [2.0]]]
     """
 
     holdout_fraction: float = 0.0

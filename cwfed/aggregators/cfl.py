@@ -63,6 +63,15 @@ class CFL(MixingAggregator):
 
     Raises:
         ValueError: An argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> updates = torch.tensor([1.0, 1.0, -1.0, -1.0])
+        >>> uploads = {"head.weight": updates[:, None, None].expand(4, 2, 1)}
+        >>> sent = aggregate(CFL(eps1=0.1, eps2=0.5, warm_up=0), uploads, [[1, 1]] * 4)
+        >>> sent.models["head.weight"][:, 0, 0].tolist()  # two clusters that pull apart
+        [1.0, 1.0, -1.0, -1.0]
     """
 
     needs_everyone = "a cluster can only be split when all its members have sent an update"

@@ -45,6 +45,15 @@ class CwFedAvg(MixingAggregator):
 
     Raises:
         ValueError: An argument is none of these.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> uploads = {"head.weight": torch.tensor([[[1.0], [1.0]], [[1.0], [0.0]]])}
+        >>> sent = aggregate(CwFedAvg(), uploads, [[1, 1], [2, 0]])
+        >>> sent.mixing["head.weight"]  # both have the first class, client 0 alone the second
+        tensor([[0.6667, 0.3333],
+                [0.3333, 0.6667]], dtype=torch.float64)
     """
 
     def __init__(

@@ -67,6 +67,15 @@ class FedAMP(Aggregator):
 
     Raises:
         ValueError: An argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> values = torch.tensor([0.0, 0.0, 9.0])
+        >>> uploads = {"head.weight": values[:, None, None].expand(3, 2, 1)}
+        >>> sent = aggregate(FedAMP(sigma=3.0), uploads, [[1, 1]] * 3)
+        >>> sent.mixing["head.weight"].round(decimals=4).tolist()  # alike clients pull each other
+        [[0.6667, 0.3333, 0.0], [0.3333, 0.6667, 0.0], [0.0, 0.0, 1.0]]
     """
 
     def __init__(self, alpha: float | None = None, sigma: float = 10.0) -> None:

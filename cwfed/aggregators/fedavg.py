@@ -23,6 +23,14 @@ class FedAvg(MixingAggregator):
 
     Args:
         aggregate_buffers: See `Aggregator`.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> uploads = {"head.weight": torch.tensor([[[0.0], [0.0]], [[4.0], [8.0]]])}
+        >>> sent = aggregate(FedAvg(), uploads, [[2, 1], [1, 0]])
+        >>> sent.models["head.weight"].tolist()  # three samples against one
+        [[[1.0], [2.0]], [[1.0], [2.0]]]
     """
 
     def __init__(self, aggregate_buffers: bool = True) -> None:

@@ -69,6 +69,15 @@ class FedFomo(Aggregator):
 
     Raises:
         ValueError: An argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> uploads = {"head.weight": torch.tensor([[[0.0], [0.0]], [[4.0], [8.0]]])}
+        >>> sent = aggregate(FedFomo(num_models=2), uploads, [[2, 1], [1, 0]])
+        >>> # The clients mix, not the server.
+        >>> torch.equal(sent.models["head.weight"], uploads["head.weight"])
+        True
     """
 
     def __init__(

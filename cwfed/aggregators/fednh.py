@@ -46,6 +46,14 @@ class FedNH(Aggregator):
 
     Raises:
         ValueError: An argument is none of these.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> uploads = {"head.weight": torch.eye(2)[None]}
+        >>> aggregate(FedNH(), uploads, [[1, 1]])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: algorithm.head: expected PrototypeHead with FedNH, ... trainable weight
     """
 
     def __init__(

@@ -36,6 +36,15 @@ class FedPer(MixingAggregator):
 
     Raises:
         ValueError: `personal` is none of these.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> head = torch.tensor([[[0.0], [0.0]], [[4.0], [8.0]]])
+        >>> uploads = {"base.weight": torch.tensor([[0.0], [4.0]]), "head.weight": head}
+        >>> sent = aggregate(FedPer(), uploads, [[2, 1], [1, 0]])
+        >>> sent.models["base.weight"].tolist(), torch.equal(sent.models["head.weight"], head)
+        ([[1.0], [1.0]], True)
     """
 
     def __init__(

@@ -57,6 +57,15 @@ class IFCA(Aggregator):
 
     Raises:
         ValueError: An argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> class Clients:  # client i wants the number i
+        ...     def loss(self, clients, models, part):
+        ...         return (models["w"][clients, 0] - clients).abs()
+        >>> centres, uploads = {"w": torch.tensor([[2.0], [0.0]])}, {"w": torch.zeros(3, 1)}
+        >>> IFCA(num_centres=2).choose(torch.arange(3), centres, uploads, Clients()).tolist()
+        [1, 0, 0]
     """
 
     def __init__(

@@ -19,6 +19,14 @@ class Local(MixingAggregator):
     """Every client keeps its own model: the floor that personalisation must beat.
 
     Use it to see whether a client gains from taking part at all. Nothing is sent.
+
+    Example:
+        >>> import torch
+        >>> from cwfed import aggregate
+        >>> uploads = {"head.weight": torch.tensor([[[0.0], [0.0]], [[4.0], [8.0]]])}
+        >>> sent = aggregate(Local(), uploads, [[2, 1], [1, 0]])
+        >>> sent.models["head.weight"].tolist()
+        [[[0.0], [0.0]], [[4.0], [8.0]]]
     """
 
     def __init__(self) -> None:

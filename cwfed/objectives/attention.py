@@ -18,6 +18,17 @@ class AttentionProximal(Proximal):
 
     Args:
         weight: λ, >= 0.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import ClientContext, Step
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> anchor = {"head.weight": torch.zeros(2, 3)}
+        >>> client = ClientContext(torch.ones(2) / 2, "head.weight", anchor)
+        >>> term = AttentionProximal()
+        >>> term.alpha = 2.0  # as the loop does
+        >>> term.value(step, client).item()
+        1.5
     """
 
     from_server = ("alpha",)

@@ -23,6 +23,12 @@ class Step:
         targets_B: int64 class indices.
         parameters: The parameters being trained, by name.
         features_BF: Input of the output layer; None unless a term asks for it.
+
+    Example:
+        >>> import torch
+        >>> step = Step(torch.zeros(4, 10), torch.zeros(4, dtype=torch.int64), {})
+        >>> step.features_BF is None  # no term has asked for them
+        True
     """
 
     logits_BK: Tensor
@@ -39,6 +45,12 @@ class ClientContext:
         p_K: Class distribution of its labels, ``[K]``.
         head_weight: Name of the output layer's weight among the parameters.
         anchor: What proximal terms pull towards, by parameter name.
+
+    Example:
+        >>> import torch
+        >>> client = ClientContext(torch.tensor([0.75, 0.25]), "head.weight")
+        >>> client.p_K.sum().item(), client.anchor
+        (1.0, {})
     """
 
     p_K: Tensor
@@ -58,6 +70,17 @@ class ObjectiveTerm(ABC):
         needs_features: Whether `Step.features_BF` must be there.
         from_server: Names of hyperparameters that the term takes from the aggregator, where both
             sides of a method need the same one: they stand in one place and cannot disagree.
+
+    Example:
+        >>> import torch
+        >>> class Smallness(ObjectiveTerm):
+        ...     weight = 0.5
+        ...     def value(self, step, client):
+        ...         return step.parameters[client.head_weight].square().sum()
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> client = ClientContext(torch.tensor([1.0, 0.0]), "head.weight")
+        >>> Objective([Smallness()])(step, client).item()
+        3.0
     """
 
     weight: float | None
@@ -77,6 +100,15 @@ class Objective:
 
     Raises:
         ValueError: A weight is missing, negative or not finite.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import CrossEntropy, Proximal
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> anchor = {"head.weight": torch.zeros(2, 3)}
+        >>> client = ClientContext(torch.ones(2) / 2, "head.weight", anchor)
+        >>> round(Objective([CrossEntropy(), Proximal(0.1)])(step, client).item(), 4)  # log 2 + 0.3
+        0.9931
     """
 
     def __init__(self, terms: Iterable[ObjectiveTerm]) -> None:

@@ -11,6 +11,14 @@ class CrossEntropy(ObjectiveTerm):
 
     Args:
         weight: Factor, > 0.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import ClientContext, Step
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> client = ClientContext(torch.tensor([1.0, 0.0]), "head.weight")
+        >>> round(CrossEntropy().value(step, client).item(), 4)  # log 2
+        0.6931
     """
 
     def __init__(self, weight: float = 1.0) -> None:

@@ -17,6 +17,14 @@ class ClassifierVariance(ObjectiveTerm):
     Args:
         weight: λ, >= 0; 2.5 as released, for batches of 128: in smaller batches the standard
             deviation is noisier and the term larger.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import ClientContext, Step
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> client = ClientContext(torch.tensor([1.0, 0.0]), "head.weight")
+        >>> round(ClassifierVariance().value(step, client).item(), 4)  # no spread: 1 / √2
+        0.7071
     """
 
     def __init__(self, weight: float = 2.5) -> None:
@@ -42,6 +50,15 @@ class EncoderUniformity(ObjectiveTerm):
         detach_sigma: Take σ for a constant. By default the gradient runs through it, as in the
             released code: the term then only evens out the distances and cannot grow all of them
             alike, since scaling the features does not change it.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import ClientContext, Step
+        >>> features = torch.tensor([[0.0], [3.0]])
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {}, features)
+        >>> client = ClientContext(torch.tensor([1.0, 0.0]), "head.weight")
+        >>> round(EncoderUniformity().value(step, client).item(), 4)  # one pair: exp(-1)
+        0.3679
     """
 
     needs_features = True

@@ -15,6 +15,15 @@ class Proximal(ObjectiveTerm):
 
     Args:
         weight: Factor, >= 0.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import ClientContext, Step
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> anchor = {"head.weight": torch.zeros(2, 3)}
+        >>> client = ClientContext(torch.ones(2) / 2, "head.weight", anchor)
+        >>> Proximal(0.1).value(step, client).item()  # six ones, anchor 0
+        3.0
     """
 
     def __init__(self, weight: float) -> None:

@@ -20,6 +20,14 @@ class WDR(ObjectiveTerm):
 
     Raises:
         ValueError: The weight is negative or not finite.
+
+    Example:
+        >>> import torch
+        >>> from cwfed.objectives import ClientContext, Step
+        >>> step = Step(torch.zeros(2, 2), torch.tensor([0, 1]), {"head.weight": torch.ones(2, 3)})
+        >>> client = ClientContext(torch.tensor([1.0, 0.0]), "head.weight")
+        >>> round(WDR(10.0).value(step, client).item(), 4)  # of (1, 0) and (1/2, 1/2)
+        0.7071
     """
 
     def __init__(self, weight: float | None = None) -> None:

@@ -19,6 +19,15 @@ class Partitioner(ABC):
 
     Attributes:
         num_clients: M, the number of clients.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> class Halves(Partitioner):
+        ...     num_clients = 2
+        ...     def split(self, labels_N, num_classes, seed):
+        ...         return np.array_split(np.arange(len(labels_N)), 2)
+        >>> Halves().split(torch.zeros(5, dtype=torch.int64), 1, seed=0)
+        [array([0, 1, 2]), array([3, 4])]
     """
 
     num_clients: int

@@ -22,6 +22,13 @@ class Pathological(Partitioner):
 
     Raises:
         ValueError: If an argument is not an integer >= 1.
+
+    Example:
+        >>> import torch
+        >>> labels_N = torch.arange(120) % 3
+        >>> shares = Pathological(num_clients=3, classes_per_client=1).split(labels_N, 3, seed=0)
+        >>> [len(labels_N[share].unique()) for share in shares]
+        [1, 1, 1]
     """
 
     def __init__(self, num_clients: int = 20, classes_per_client: int = 2) -> None:
@@ -50,6 +57,13 @@ class Dirichlet(Partitioner):
 
     Raises:
         ValueError: If an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> labels_N = torch.arange(120) % 3
+        >>> shares = Dirichlet(num_clients=4, alpha=0.1, min_samples=9).split(labels_N, 3, seed=0)
+        >>> sum(map(len, shares)), min(map(len, shares)) >= 9
+        (120, True)
     """
 
     def __init__(
@@ -83,6 +97,12 @@ class IID(Partitioner):
 
     Raises:
         ValueError: If ``num_clients`` is not an integer >= 1.
+
+    Example:
+        >>> import torch
+        >>> labels_N = torch.arange(120) % 3
+        >>> [len(share) for share in IID(num_clients=7).split(labels_N, 3, seed=0)]
+        [18, 17, 17, 17, 17, 17, 17]
     """
 
     def __init__(self, num_clients: int = 20) -> None:

@@ -130,6 +130,14 @@ class ReleasedDirichlet(Released):
 
     Raises:
         ValueError: If an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> labels_N = torch.arange(120) % 3
+        >>> shares = ReleasedDirichlet(num_clients=2, alpha=5.0).split(labels_N, 3, seed=0)
+        >>> others = ReleasedDirichlet(num_clients=2, alpha=5.0).split(labels_N, 3, seed=9)
+        >>> sum(map(len, shares)), all((a == b).all() for a, b in zip(shares, others, strict=True))
+        (120, True)
     """
 
     def __init__(
@@ -161,6 +169,14 @@ class ReleasedPathological(Released):
 
     Raises:
         ValueError: If an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> labels_N = torch.arange(120) % 3
+        >>> partitioner = ReleasedPathological(num_clients=3, classes_per_client=1)
+        >>> shares = partitioner.split(labels_N, 3, seed=0)
+        >>> [labels_N[share].unique().tolist() for share in shares]
+        [[0], [1], [2]]
     """
 
     def __init__(

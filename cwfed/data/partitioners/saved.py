@@ -21,6 +21,19 @@ class FromManifest(Partitioner):
 
     Raises:
         ValueError: If the file is missing, damaged or not a manifest this version reads.
+
+    Example:
+        >>> import tempfile
+        >>> from cwfed.data.manifest import make_manifest
+        >>> from cwfed.data.partitioners import IID
+        >>> from cwfed.data.sources import SyntheticImages
+        >>> images = SyntheticImages(num_classes=2, samples_per_class=20, image_size=16).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     manifest = make_manifest(images, IID(num_clients=4), seed=0)
+        ...     manifest.save(f"{folder}/split.json")
+        ...     again = make_manifest(images, FromManifest(f"{folder}/split.json"), seed=0)
+        >>> again.hash == manifest.hash
+        True
     """
 
     def __init__(self, path: str) -> None:
@@ -75,6 +88,12 @@ class FromSource(Partitioner):
 
     Attributes:
         num_clients: 0 until the data are there.
+
+    Example:
+        >>> import torch
+        >>> FromSource().split(torch.tensor([0, 1]), 2, seed=0)
+        Traceback (most recent call last):
+        ValueError: FromSource: expected a data set that comes divided, got labels alone
     """
 
     def __init__(self) -> None:
