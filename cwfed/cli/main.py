@@ -9,7 +9,7 @@ from importlib import import_module
 
 from cwfed import __version__
 from cwfed.config.files import UsageError
-from cwfed.config.guard import DEBUG
+from cwfed.config.guard import DEBUG, explain_os
 from cwfed.config.trust import restrict_imports, searching, take_trusted
 from cwfed.launch.exit_codes import FAILED, INTERRUPTED, USAGE_ERROR
 from cwfed.messages.shortage import shortage
@@ -85,6 +85,8 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except Exception as error:
         lacking = shortage(error)
+        if lacking is None and isinstance(error, OSError) and error.errno is not None:
+            lacking = f"cannot go on: {explain_os(error)}"
         if lacking is None or os.environ.get(DEBUG):
             raise
         _complain(command, lacking)

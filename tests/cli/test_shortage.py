@@ -1,5 +1,6 @@
 """What the machine has run out of is named, whoever would be blamed for it, in one line."""
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -155,3 +156,14 @@ def test_a_shortage_may_end_the_choice_of_a_layout_but_not_make_it(monkeypatch, 
     code, lines = fit("--trainer.engine", "sequential")
     assert (code, len(lines)) == (1, 1)
     assert MEMORY in lines[0]
+
+
+def test_files_that_cannot_be_opened_while_a_command_is_loaded(monkeypatch, capsys):
+    def full(name):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "library.py")
+
+    monkeypatch.setattr(sys.modules["cwfed.cli.main"], "import_module", full)
+    assert main(["fit", "--config", "quickstart"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cwfed fit: error: cannot go on: library.py: Too many open files")
+    assert len(said.splitlines()) == 1
