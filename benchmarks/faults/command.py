@@ -4,8 +4,8 @@
 with each kind of fault in turn, at random steps, and prints what was lost. ``--every 5`` takes
 every fifth step, ``--budget 10m`` stops after that time, ``--shard 1/2`` does half of it,
 ``--timed 40`` adds signals at random times and ``--limits`` disks, files and memory that are really
-too small. A kill after a step is a kill before the next one. Runs are forked from this process,
-which has imported everything once.
+too small. Further options, such as ``--algorithm ifca``, go to ``cwfed fit``. A kill after a step
+is a kill before the next one. Runs are forked from this process, which has imported everything once.
 """
 
 import os
@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.faults.inject import DENIED, FULL, GONE, KILL, MEMORY, Fault, Injector
-from benchmarks.faults.trial import SIGNALS, Tally, Trial, forked
+from benchmarks.faults.trial import SEQUENTIAL, SIGNALS, Tally, Trial, forked
 from cwfed.federated.loop import FederatedLoop
 from cwfed.federated.state import FederatedState
 from cwfed.launch.exit_codes import FAILED, USAGE_ERROR
@@ -159,9 +159,11 @@ def inject(trial: Trial, options: Namespace, tallies: dict[str, Tally], terminal
             trial.inject(fault, tallies[fault.kind])
 
 
-def run(options: Namespace, scratch: Path, terminal: Terminal) -> dict[str, Tally]:
+def run(
+    options: Namespace, scratch: Path, terminal: Terminal, fit: Sequence[str] = ()
+) -> dict[str, Tally]:
     """Inject every kind of fault; return what came of each."""
-    trial = Trial(scratch)
+    trial = Trial(scratch, [*SEQUENTIAL, *fit])
     tallies = {kind: Tally() for kind in (KILL, *SIGNALS, FULL, DENIED, MEMORY, GONE)}
     inject(trial, options, tallies, terminal)
     if options.limits:
@@ -169,7 +171,7 @@ def run(options: Namespace, scratch: Path, terminal: Terminal) -> dict[str, Tall
         limited(trial, tallies)
         filled(trial, tallies[SMALL_DISK], terminal)
     if options.timed:
-        workers = ["--trainer.engine", "parallel", "--trainer.workers", "2"]
+        workers = ["--trainer.engine", "parallel", "--trainer.workers", "2", *fit]
         (scratch / "timed").mkdir()
         several = Trial(scratch / "timed", workers)
         for kind in (KILL, *SIGNALS):
@@ -195,7 +197,8 @@ def main() -> int:
     torch.set_num_threads(1)
     os.environ.pop("SLURM_JOB_ID", None)  # other exit codes
     with TemporaryDirectory() as scratch:
-        tallies = run(parser.parse_args(), Path(scratch), terminal)
+        options, fit = parser.parse_known_args()
+        tallies = run(options, Path(scratch), terminal, fit)
     terminal.say(table(tallies))
     problems = [problem for tally in tallies.values() for problem in tally.problems]
     for problem in problems:

@@ -26,7 +26,7 @@ SMALL_FIT = [
     *("--data.samples_per_class", "10", "--partition.num_clients", "3", "--rounds"),
     *(str(ROUND_COUNT), "--model.hidden_features", "8", "--trainer.accelerator", "cpu"),
 ]
-_ENGINE = ["--trainer.engine", "sequential"]
+SEQUENTIAL = ["--trainer.engine", "sequential"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Trial:
         options: Options of ``cwfed fit`` beside those of the small run.
     """
 
-    def __init__(self, scratch: Path, options: Sequence[str] = _ENGINE) -> None:
+    def __init__(self, scratch: Path, options: Sequence[str] = SEQUENTIAL) -> None:
         self.folder = scratch / "run"  # always the same: the configuration holds it
         self.log = scratch / "log.txt"
         self.fit = [*SMALL_FIT, *options, "--run_dir", str(self.folder)]
