@@ -5,7 +5,7 @@ with each kind of fault in turn, at random steps, and prints what was lost. ``--
 every fifth step, ``--budget 10m`` stops after that time, ``--shard 1/2`` does half of it,
 ``--timed 40`` adds signals at random times and ``--limits`` disks, files and memory that are really
 too small. Further options, such as ``--algorithm ifca``, go to ``cwfed fit``. A kill after a step
-is a kill before the next one. Runs are forked from this process, which has imported everything once.
+is a kill before the next one. Runs are forked from this process, which has imported everything.
 """
 
 import os
