@@ -4,7 +4,6 @@ The parser hands arguments that were written for the class before to the new one
 of their names. For a learning rate that is wrong: it belongs to its optimiser.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
@@ -18,8 +17,6 @@ from cwfed.config.written import Written
 OPTIMIZER = "client.optimizer"
 CHOICES = ("data", "partition", "model", OPTIMIZER)
 """Options whose class may be changed on its own; a method is changed as a whole."""
-
-log = logging.getLogger("cwfed")
 
 
 @dataclass
@@ -37,19 +34,23 @@ class Change:
     given: set[str] = field(default_factory=set)
 
 
-def settle_changes(config: Namespace, values: Sequence[Written], usual: Mapping[str, str]) -> None:
-    """Give a new optimiser its own learning rate, and say what other new classes inherit.
+def settle_changes(
+    config: Namespace, values: Sequence[Written], usual: Mapping[str, str]
+) -> list[str]:
+    """Give a new optimiser its own learning rate.
 
     Args:
         config: The parsed configuration; an optimiser without a learning rate of its own takes
             the default of its class.
         values: What was written, in order.
         usual: Classes of options where none was written.
+
+    Returns:
+        What every new class keeps and drops of the one before, a line each.
     """
-    for option in CHOICES:
-        change = last_change(option, values, usual.get(option))
-        if change is not None:
-            _settle(option, config[option], change)
+    found = [(option, last_change(option, values, usual.get(option))) for option in CHOICES]
+    said = [_settle(option, config[option], change) for option, change in found if change]
+    return [line for line in said if line]
 
 
 def last_change(option: str, values: Sequence[Written], usual: str | None) -> Change | None:
@@ -91,7 +92,7 @@ def _short(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _settle(option: str, choice: Namespace, change: Change) -> None:
+def _settle(option: str, choice: Namespace, change: Change) -> str:
     arguments = choice.get("init_args") or Namespace()
     kept = {name: arguments[name] for name in sorted(change.inherited) if name in arguments}
     dropped = sorted((change.inherited | change.given) - set(vars(arguments)))
@@ -107,6 +108,7 @@ def _settle(option: str, choice: Namespace, change: Change) -> None:
         f"keeps {', '.join(f'{name} {value}' for name, value in kept.items())}" if kept else "",
         f"drops {', '.join(dropped)}" if dropped else "",
     ]
-    if any(said):
-        new, old = _short(choice.class_path), _short(change.before)
-        log.info("%s: %s in the place of %s %s", option, new, old, ", ".join(filter(None, said)))
+    if not any(said):
+        return ""
+    new, old = _short(choice.class_path), _short(change.before)
+    return f"{option}: {new} in the place of {old} {', '.join(filter(None, said))}"

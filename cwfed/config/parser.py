@@ -253,6 +253,20 @@ def _check_choices(config: Namespace, values: Sequence[Written]) -> None:
     config.trainer.engine = _checked_engine(config.trainer.engine)
 
 
+def class_changes(
+    config: Namespace, arguments: Sequence[str], values: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return in words what classes keep and drop of those in whose place they are.
+
+    Args:
+        config: What `parse` or `parse_values` has made of the rest.
+        arguments: The arguments, in order.
+        values: Plain values that were given over them.
+    """
+    given = [*written(arguments), *written_values(values or {})]
+    return settle_changes(config, given, {OPTIMIZER: _USUAL_OPTIMIZER})
+
+
 def named_class(path: str) -> type:
     """Return the class that a class_path names, if configurations may name it.
 

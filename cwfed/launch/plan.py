@@ -11,7 +11,13 @@ from jsonargparse import ArgumentParser, Namespace
 from cwfed.config.files import UsageError, order_arguments, take_option, user_path
 from cwfed.config.guard import setting_up
 from cwfed.config.numbers import leaves
-from cwfed.config.parser import add_fit_options, make_parser, parse, parse_values
+from cwfed.config.parser import (
+    add_fit_options,
+    class_changes,
+    make_parser,
+    parse,
+    parse_values,
+)
 from cwfed.messages.texts import require_name
 from cwfed.records.files import read_yaml
 from cwfed.records.finished import is_finished
@@ -34,6 +40,7 @@ class FitPlan:
         path: The run folder.
         resume: Whether the folder holds the run already.
         longer: Whether that run was to have fewer rounds.
+        said: What a person should know of the configuration, a line each.
     """
 
     parser: ArgumentParser
@@ -41,6 +48,7 @@ class FitPlan:
     path: Path
     resume: bool
     longer: bool = False
+    said: Sequence[str] = ()
 
     @property
     def done(self) -> bool:
@@ -60,7 +68,9 @@ def plan_fit(arguments: Sequence[str]) -> FitPlan:
     if resumed:
         arguments = _resume_arguments(resumed, others)
     with setting_up():
-        return _plan(parser, parse(parser, order_arguments(arguments)), resumed)
+        ordered = order_arguments(arguments)
+        config = parse(parser, ordered)
+        return _plan(parser, config, resumed, class_changes(config, ordered))
 
 
 def plan_run(
@@ -80,7 +90,9 @@ def plan_run(
     arguments += [f"--algorithm={method}"] if method is not None else []
     parser = _parser()
     with setting_up():
-        return _plan(parser, parse_values(parser, order_arguments(arguments), values), None)
+        ordered = order_arguments(arguments)
+        config = parse_values(parser, ordered, values)
+        return _plan(parser, config, None, class_changes(config, ordered, values))
 
 
 def plan_rest(folder: Path, values: Mapping[str, Any]) -> FitPlan:
@@ -108,10 +120,12 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _plan(parser: ArgumentParser, config: Namespace, resumed: Path | None) -> FitPlan:
+def _plan(
+    parser: ArgumentParser, config: Namespace, resumed: Path | None, said: Sequence[str] = ()
+) -> FitPlan:
     path = resumed or _new_folder(config)
     longer = resumed is not None and _is_longer(resumed, config.rounds)
-    return FitPlan(parser, config, path, resumed is not None, longer)
+    return FitPlan(parser, config, path, resumed is not None, longer, said)
 
 
 def _new_folder(config: Namespace) -> Path:

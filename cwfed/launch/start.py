@@ -47,6 +47,8 @@ def start(
         loop, run, folder = _prepare(plan.parser, plan.config, plan.path, callbacks)
         initial = loop.initial_state(run.initialisation())
         state = folder.restore(run, initial) if plan.resume else folder.create(run)
+    for line in plan.said:
+        log.info("%s", line)
     _announce(run, plan.path, state)
     return loop, [state or initial]
 

@@ -1,26 +1,21 @@
 """A class that takes the place of another, and default arguments that no file can hold."""
 
-import logging
-
 import pytest
 import yaml
 
 import cwfed
 from cwfed.cli import main
 from cwfed.config.class_change import last_change
-from cwfed.config.files import order_arguments
-from cwfed.config.parser import add_fit_options, make_parser, parse, plain
+from cwfed.config.parser import plain
 from cwfed.config.written import written
+from cwfed.launch.plan import plan_fit
 from cwfed.processes.lock import unlocked_afterwards
 
 
-def read(arguments, caplog):
+def read(arguments):
     """Return the configuration that a command line means, and what was said of it."""
-    parser = make_parser("fit", "")
-    add_fit_options(parser)
-    with caplog.at_level(logging.INFO, logger="cwfed"):
-        config = parse(parser, order_arguments(["--config", "quickstart", *arguments]))
-    return plain(parser, config), [record.message for record in caplog.records]
+    plan = plan_fit(["--config", "quickstart", *arguments])
+    return plain(plan.parser, plan.config), list(plan.said)
 
 
 def optimizer(config):
@@ -40,34 +35,34 @@ def optimizer(config):
         (["--client.optimizer", '{"class_path": "Adam", "init_args": {"lr": 0.3}}'], 0.3, []),
     ],
 )
-def test_a_new_optimiser_has_a_learning_rate_of_its_own(arguments, rate, said, caplog):
-    config, messages = read(arguments, caplog)
+def test_a_new_optimiser_has_a_learning_rate_of_its_own(arguments, rate, said):
+    config, messages = read(arguments)
     assert optimizer(config)["init_args"]["lr"] == rate
     assert len(messages) == len(said)
     assert all(text in message for text, message in zip(said, messages, strict=True))
 
 
-def test_a_file_over_a_file_is_a_change_too(tmp_path, caplog):
+def test_a_file_over_a_file_is_a_change_too(tmp_path):
     path = tmp_path / "adam.yaml"
     path.write_text("client: {optimizer: {class_path: AdamW, init_args: {weight_decay: 0.1}}}")
-    config, (said,) = read(["--config", str(path)], caplog)
+    config, (said,) = read(["--config", str(path)])
     assert (
         optimizer(config)["init_args"] | {"lr": 0.001, "weight_decay": 0.1}
         == (optimizer(config)["init_args"])
     )
     assert said.startswith("client.optimizer: AdamW in the place of SGD takes its own learning")
     path.write_text(yaml.safe_dump({"client": {"optimizer": optimizer(config)}}))
-    assert read(["--config", str(path)], caplog)[0]["client"] == config["client"]
+    assert read(["--config", str(path)])[0]["client"] == config["client"]
 
 
-def test_what_is_kept_and_dropped_is_said(tmp_path, caplog):
+def test_what_is_kept_and_dropped_is_said(tmp_path):
     path = tmp_path / "sgd.yaml"
     path.write_text(
         "client: {optimizer: {class_path: SGD, init_args: {momentum: 0.9, weight_decay: 0.1}}}\n"
         "partition: {class_path: Dirichlet, init_args: {num_clients: 7, alpha: 0.3}}\n"
     )
     arguments = ["--config", str(path), "--client.optimizer", "Adam", "--partition", "IID"]
-    config, said = read(arguments, caplog)
+    config, said = read(arguments)
     assert optimizer(config)["init_args"]["weight_decay"] == 0.1
     assert config["partition"]["init_args"] == {"num_clients": 7}
     assert said == [
@@ -96,6 +91,15 @@ def test_values_from_python_change_a_class_likewise(tmp_path):
     ):
         run = cwfed.fit("quickstart", run_dir=tmp_path / str(number), **small, **way)
         assert optimizer(run.config)["init_args"]["lr"] == rate
+
+
+def test_a_run_says_it_before_its_first_round_and_a_mistake_stays_one_line(tmp_path, capsys):
+    arguments = ["fit", "--config", "quickstart", "--partition", "IID", "--rounds", "0"]
+    assert main([*arguments, "--run_dir", str(tmp_path / "r")]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "partition: IID in the place of Dirichlet keeps num_clients 10, drops alpha"
+    assert main([*arguments, "--client.batch_size", "0"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 NETWORK = """
