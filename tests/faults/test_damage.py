@@ -200,7 +200,7 @@ def test_older_label_counts_are_compared_with_the_data(trial, lines):
 
 def test_figures_that_no_line_can_hold_end_the_run_in_their_round(trial, monkeypatch):
     monkeypatch.setattr(CwFedAvg, "figures", lambda self, state: {"spread": [1.0]}, raising=False)
-    monkeypatch.setattr("cwfed.records.result.finite", lambda value: value)
+    monkeypatch.setattr("cwfed.federated.record.finite", lambda value: value)
     outcome = forked(trial.fit, trial.log)
     assert outcome.code == 1
     assert "round 0: method.spread: expected a number, got [1.0]" in outcome.text
