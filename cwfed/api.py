@@ -194,7 +194,9 @@ def _put(values: dict[str, Any], name: str, value: Any) -> None:
 def _whole_method(method: dict[str, Any]) -> dict[str, Any]:
     """Fill in what a method of one's own leaves open, so that nothing of the default one stays."""
     aggregator = method.get("aggregator")
-    if not isinstance(aggregator, str) and "class_path" not in (aggregator or {}):
+    if isinstance(aggregator, dict) and "class_path" not in aggregator:
+        return method  # arguments for the aggregator of the configurations
+    if aggregator is None:
         return method
     if "name" not in method:
         raise UsageError("algorithm.name: expected a name for the method, got none")
@@ -230,8 +232,11 @@ def _class_with_arguments(values: dict[str, Any]) -> dict[str, Any]:
     """Put what stands beside a class among its arguments."""
     if "class_path" not in values:
         return values
+    given = values.get("init_args") or {}
+    if not isinstance(given, dict):
+        raise UsageError(f"init_args: expected a mapping of arguments, got {str(given)[:60]!r}")
     beside = values.keys() - {"class_path", "init_args", "dict_kwargs"}
-    arguments = {**(values.get("init_args") or {}), **{name: values[name] for name in beside}}
+    arguments = {**given, **{name: values[name] for name in beside}}
     rest = {name: value for name, value in values.items() if name not in beside}
     return rest | {"init_args": arguments} if arguments else rest
 

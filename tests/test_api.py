@@ -161,6 +161,11 @@ MISTAKES = {
         "unknown key client.batch_sizes; did you mean client.batch_size",
     ),
     "unknown of a class": ({"data": {"class_path": "Digits", "size": 8}}, "unknown key size"),
+    "arguments": (
+        {"data": {"class_path": "Digits", "init_args": 3}},
+        "init_args: expected a mapping of arguments, got '3'",
+    ),
+    "odd aggregator": ({"algorithm": {"name": "x", "aggregator": 5}}, "algorithm.aggregator: "),
     "odd number": ({"rounds": "010"}, "rounds: expected a decimal number, got 010"),
     "large number": ({"rounds": 10**30}, r"rounds: expected a number below 2\*\*63"),
     "many classes": (

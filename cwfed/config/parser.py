@@ -181,8 +181,15 @@ def add_fit_options(parser: ArgumentParser) -> None:
     parser.add_class_arguments(WandbOptions, "wandb")
 
 
-def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+def parse(
+    parser: ArgumentParser, arguments: Sequence[str], said: list[str] | None = None
+) -> Namespace:
     """Parse arguments that `order_arguments` has put in order.
+
+    Args:
+        parser: The parser.
+        arguments: The arguments.
+        said: Takes what new classes keep and drop of those in whose place they are.
 
     Raises:
         UsageError: Something is wrong; the message names the field.
@@ -206,12 +213,15 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         refuse_large(odd)
         raise UsageError(f"expected numbers that a computer can hold: {error}") from error
     check_numbers(config, odd)
-    _check_choices(config, values)
+    _check_choices(config, values, said)
     return config
 
 
 def parse_values(
-    parser: ArgumentParser, arguments: Sequence[str], values: Mapping[str, Any]
+    parser: ArgumentParser,
+    arguments: Sequence[str],
+    values: Mapping[str, Any],
+    said: list[str] | None = None,
 ) -> Namespace:
     """Parse plain values over what configuration files say.
 
@@ -219,6 +229,7 @@ def parse_values(
         parser: The parser.
         arguments: The files, as `order_arguments` has put them in order.
         values: Options by name, in groups as files have them; they win over the files.
+        said: As for `parse`.
 
     Raises:
         UsageError: Something is wrong; the message names the field.
@@ -242,29 +253,17 @@ def parse_values(
         refuse_large(odd)
         raise UsageError(f"expected numbers that a computer can hold: {error}") from error
     check_numbers(config, odd)
-    _check_choices(config, [*written(arguments), *given])
+    _check_choices(config, [*written(arguments), *given], said)
     return config
 
 
-def _check_choices(config: Namespace, values: Sequence[Written]) -> None:
+def _check_choices(config: Namespace, values: Sequence[Written], said: list[str] | None) -> None:
     _check_texts(config)
     _check_optimizer(config.client.optimizer)
-    settle_changes(config, values, {OPTIMIZER: _USUAL_OPTIMIZER})
+    changes = settle_changes(config, values, {OPTIMIZER: _USUAL_OPTIMIZER})
+    if said is not None:
+        said += changes
     config.trainer.engine = _checked_engine(config.trainer.engine)
-
-
-def class_changes(
-    config: Namespace, arguments: Sequence[str], values: Mapping[str, Any] | None = None
-) -> list[str]:
-    """Return in words what classes keep and drop of those in whose place they are.
-
-    Args:
-        config: What `parse` or `parse_values` has made of the rest.
-        arguments: The arguments, in order.
-        values: Plain values that were given over them.
-    """
-    given = [*written(arguments), *written_values(values or {})]
-    return settle_changes(config, given, {OPTIMIZER: _USUAL_OPTIMIZER})
 
 
 def named_class(path: str) -> type:

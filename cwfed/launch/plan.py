@@ -13,7 +13,6 @@ from cwfed.config.guard import setting_up
 from cwfed.config.numbers import leaves
 from cwfed.config.parser import (
     add_fit_options,
-    class_changes,
     make_parser,
     parse,
     parse_values,
@@ -69,8 +68,8 @@ def plan_fit(arguments: Sequence[str]) -> FitPlan:
         arguments = _resume_arguments(resumed, others)
     with setting_up():
         ordered = order_arguments(arguments)
-        config = parse(parser, ordered)
-        return _plan(parser, config, resumed, class_changes(config, ordered))
+        said: list[str] = []
+        return _plan(parser, parse(parser, ordered, said), resumed, said)
 
 
 def plan_run(
@@ -91,8 +90,8 @@ def plan_run(
     parser = _parser()
     with setting_up():
         ordered = order_arguments(arguments)
-        config = parse_values(parser, ordered, values)
-        return _plan(parser, config, None, class_changes(config, ordered, values))
+        said: list[str] = []
+        return _plan(parser, parse_values(parser, ordered, values, said), None, said)
 
 
 def plan_rest(folder: Path, values: Mapping[str, Any]) -> FitPlan:
